@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// The host backend: a stream is a worker thread with a queue, an event counts its records.
+#pragma once
+
+#include <memory>
+
+#include <tandem/engine/backend.hpp>
+
+namespace tandem {
+
+/// Runs the host twins. Device and pinned memory are both plain memory. Under thread sanitizer the
+/// declared reads and writes of each operation are announced, so that a missing edge is a reported
+/// race even where the bytes are touched by code the sanitizer cannot see.
+std::unique_ptr<Backend> make_host_backend();
+
+}  // namespace tandem

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// Worker threads that fill a ring of input slots, batch after batch, in order.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include <tandem/engine/dataset.hpp>
+#include <tandem/kernels/batch_header.hpp>
+
+namespace tandem {
+
+/// Memory of one input slot, owned by someone else (the scheduler's pinned arena).
+struct InputSlot {
+  std::uint8_t* images = nullptr;  ///< [N, S, S, 3] raster
+  std::uint8_t* labels = nullptr;  ///< [N, S, S]
+  BatchHeader* header = nullptr;   ///< followed by ids and augmentation parameters
+};
+
+struct LoaderOptions {
+  int workers = 1;                  ///< 1 .. 256 threads
+  std::int64_t batch = 8;           ///< N
+  std::uint64_t first_step = 0;
+  std::uint64_t steps = 0;          ///< batches to deliver in all
+  std::int64_t first_sample = 0;    ///< index of the first sample of step 0
+  /// Samples to deliver in all, or -1 for steps * batch. The last batch may be partial: the rest of
+  /// its slot is black pictures with ignore labels, and header.samples says how many are real.
+  std::int64_t samples = -1;
+  std::int64_t classes = 0;         ///< labels must be below this or equal to ignore_label
+  int ignore_label = 255;
+  float learning_rate = 0, momentum = 0, weight_decay = 0;  ///< for the header
+};
+
+/// States of a slot: free -> filling -> full -> submitted -> free.
+///
+///   worker    takes the next sample of the oldest unfinished batch; before a batch's first sample
+///             it waits for the slot's last copy (`wait_until_copied`), which never blocks forever
+///             because submitted() is only said after the copy's event was recorded
+///   consumer  next() blocks for the next batch in order, then pushes it, then says submitted()
+///
+/// Several workers fill one batch together. What is in a batch does not depend on their number.
+class Loader {
+ public:
+  /// `wait_until_copied(slot)` is called by workers; see Scheduler::wait_input_free().
+  Loader(std::shared_ptr<const SegmentationData> data, const LoaderOptions& options,
+         std::vector<InputSlot> slots, std::function<void(int)> wait_until_copied);
+  /// Stops and joins the workers, also when batches are left.
+  ~Loader();
+
+  /// Slot of the next batch in order, or -1 after the last. Blocks until it is full. Throws once
+  /// what a worker threw, as Error with the sample's index in front of the text (its code kept;
+  /// code data for other exceptions); after that -1. A label out of range is such an error.
+  int next();
+
+  /// Says that the copy out of the slot has been issued and its event recorded.
+  void submitted(int slot);
+
+  Loader(const Loader&) = delete;
+  Loader& operator=(const Loader&) = delete;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// Fills a header's fixed part: 1 / count and -lr / count from the rest.
+void finish_header(BatchHeader& header) noexcept;
+
+/// The sample ids that follow a header.
+std::int64_t* sample_ids(BatchHeader* header) noexcept;
+
+}  // namespace tandem

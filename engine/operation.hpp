@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// Operations as plain values: what is done, to which buffers, reading and writing what.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <tandem/engine/tensor.hpp>
+
+namespace tandem {
+
+/// Every operation there is. The comment gives the operands in order (r read, w written, rw both)
+/// and the definition. T is f32, bf16 or f64; gradients of weights and biases, master weights and
+/// logits are f32 when T is bf16 and T otherwise. Pixels of x and y are in the same layout except
+/// where stated. Registered once, in registry.cpp.
+enum class OpKind : std::uint8_t {
+  copy,         ///< src r, dst w. Equal byte counts.
+  u8_to_float,  ///< x r u8 nhwc, y w T nhwc|zorder. y = scale * x.
+  permute,      ///< x r, y w. Same type and shape, layouts among nchw, nhwc, zorder.
+
+  conv1x1_forward,           ///< x r [N,H,W,C], w r [K,1,1,C], y w [N,H,W,K]. nhwc or zorder.
+  conv1x1_backward_data,     ///< dy r, w r, dx w.
+  conv1x1_backward_weights,  ///< x r, dy r, dw w.
+
+  conv2x2_forward,           ///< x r [N,H,W,C] zorder, w r [K,2,2,C], y w [N,H/2,W/2,K] zorder.
+  conv2x2_backward_data,     ///< dy r, w r, dx w.
+  conv2x2_backward_weights,  ///< x r, dy r, dw w.
+
+  tconv2x2_forward,           ///< x r [N,H,W,C] zorder, w r [C,2,2,K], y w [N,2H,2W,K] zorder.
+  tconv2x2_backward_data,     ///< dy r, w r, dx w.
+  tconv2x2_backward_weights,  ///< x r, dy r, dw w.
+
+  conv3x3_forward,           ///< x r [N,H,W,C] nhwc, w r [K,3,3,C], y w [N,H,W,K] nhwc, pad 1. Workspace.
+  conv3x3_backward_data,     ///< dy r, w r, dx w. Workspace.
+  conv3x3_backward_weights,  ///< x r, dy r, dw w. Workspace.
+
+  bias_forward,   ///< b r [1,1,1,K], y rw [N,H,W,K]. y += b, in place.
+  bias_backward,  ///< dy r [N,H,W,K], db w [1,1,1,K]. Sum over pixels.
+  relu_forward,   ///< y rw. y = y < 0 ? 0 : y, in place; a NaN stays a NaN.
+  relu_backward,  ///< y r, dy rw. dy = y <= 0 ? 0 : dy, in place.
+
+  /// logits r [N,H,W,K] nhwc, labels r u8 [N,H,W,1] nhwc, header r, dlogits w T [N,H,W,K] nhwc,
+  /// result w (a StepResult). dlogits = softmax(logits) - onehot(label), NOT divided by the count;
+  /// 0 where label == ignore_label. loss = sum of -log softmax(logits)[label] / valid_count.
+  softmax_cross_entropy,
+  argmax,  ///< logits r [N,H,W,K] nhwc, y w u8 [N,H,W,1] nhwc. First index of the largest value.
+
+  /// header r, dw r, w rw. w += -lr * (dw / count + weight_decay * w). Nothing if count is 0.
+  sgd,
+  /// header r, dw r, v rw, w rw. PyTorch's SGD without dampening or Nesterov:
+  /// v = momentum * v + dw / count + weight_decay * w; w += -lr * v. Nothing if count is 0.
+  sgd_momentum,
+
+  callable,  ///< any operands. A user's or a test's own function, see Callable.
+};
+inline constexpr int kOpKindCount = static_cast<int>(OpKind::callable) + 1;
+
+enum class Access : std::uint8_t { read = 1, write = 2, read_write = 3 };
+constexpr bool reads(Access a) noexcept { return (static_cast<int>(a) & 1) != 0; }
+constexpr bool writes(Access a) noexcept { return (static_cast<int>(a) & 2) != 0; }
+
+/// Index of a buffer in its plan.
+using BufferId = std::int32_t;
+
+/// One buffer as an operation sees it. The access covers desc.bytes() bytes from the buffer's start.
+struct Operand {
+  BufferId buffer = -1;
+  TensorDesc desc;
+  Access access = Access::read;
+  std::string name;         ///< for messages, traces and pictures
+  bool workspace = false;   ///< written before it is read; its contents mean nothing outside
+};
+
+/// Where an operation runs within its stage: on the stage's stream, or (later) on a side stream
+/// that joins before the next reader of what it writes. A scheduler that has no side streams runs
+/// everything on the main lane, in list order.
+enum class Lane : std::uint8_t { main, update };
+
+/// What a callable is told about the launch it belongs to.
+struct CallContext {
+  std::uint64_t step = 0;
+  void* native_stream = nullptr;  ///< a cudaStream_t on the cuda backend, null on the host
+};
+
+/// A function of the user's, as plain data. It may throw: that is a failure of the operation.
+struct Callable {
+  void (*function)(void* user, void* const* pointers, const CallContext& context) = nullptr;
+  void* user = nullptr;
+};
+
+struct Operation {
+  OpKind kind = OpKind::callable;
+  std::string name;  ///< unique within its stage, for example "decoder.3.backward_weights"
+  std::vector<Operand> operands;
+  Lane lane = Lane::main;
+  float scale = 1.0f;        ///< u8_to_float
+  int ignore_label = 255;    ///< softmax_cross_entropy
+  Callable callable;         ///< callable
+};
+
+/// Most operands an operation may have.
+inline constexpr std::size_t kMaxOperands = 16;
+
+/// An operation with its addresses: what a backend gets. `operation` must stay alive until the
+/// stream has run it.
+struct BoundOperation {
+  const Operation* operation = nullptr;
+  void* pointers[kMaxOperands] = {};  ///< one per operand
+  const char* stage = "";             ///< must outlive the operation too
+  std::uint64_t step = 0;
+};
+
+}  // namespace tandem

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// Executes a plan batch by batch. Owns every stream, every event, every record and every wait.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <tandem/engine/buffer.hpp>
+#include <tandem/engine/plan.hpp>
+#include <tandem/engine/stream.hpp>
+
+namespace tandem {
+
+enum class Schedule : std::uint8_t {
+  serial,   ///< one stream; batch n passes through all stages before batch n + 1 starts
+  overlap,  ///< a stream a stage; stage k works on batch n + 1 while stage k + 1 works on batch n
+};
+const char* name_of(Schedule schedule) noexcept;
+
+/// An edge between neighbouring stages, for tests that show what happens without it.
+struct Edge {
+  enum Kind : std::uint8_t { none, ready, free } kind = none;
+  int handover = 0;
+};
+
+struct SchedulerOptions {
+  Schedule schedule = Schedule::overlap;
+  bool share_memory = true;  ///< see plan_memory()
+  Edge test_drop_edge;       ///< test hook: this wait is not made. Never set it in a program.
+};
+
+/// Called on the pushing thread, in step order, once the host knows that a batch has passed the
+/// last stage. `results` is the start of the batch's copy of the plan's first result buffer, or
+/// null if it has none; valid during the call. May throw: that ends the run as a failure does.
+using OnResult = std::function<void(std::uint64_t step, const void* results)>;
+
+/// The scheduler.
+///
+/// Hand-over h lies between stage h and stage h + 1 and has R slots; batch n uses slot n mod R.
+/// Under `overlap`, for each batch n, with s = n mod R:
+///
+///   stage h      wait free[h][s]  (skipped on the first lap)   ... write slot s ... record ready[h][s]
+///   stage h + 1  wait ready[h][s] ... read slot s ...          record free[h][s]
+///
+/// `ready` is recorded after the last writer, `free` after the last reader of the slot; both are
+/// found from the declared accesses. Events are created once and belong to (hand-over, slot).
+///
+/// The host waits in two places only. (1) Before it issues tick n it waits for the end of tick
+/// n - (R + 2), and delivers that tick's result. (2) Whoever refills an input slot waits for the
+/// copy event of its last use, input_free(). Neither is needed for the order on the device.
+///
+/// Not thread-safe, except input_free(). Nothing is allocated on the device after construction.
+class Scheduler {
+ public:
+  /// Plans memory, allocates it (zero-filled), and creates streams and events. The backend must
+  /// outlive the scheduler. Throws Error{usage} for an invalid plan, Error{out_of_memory}.
+  Scheduler(Backend& backend, Plan plan, SchedulerOptions options, OnResult on_result = {});
+
+  /// Waits for what is in flight.
+  ~Scheduler();
+
+  /// Feeds the batch that lies in input slot `input_slot` and issues one tick: under `overlap`
+  /// stage k of batch n - k for every k, under `serial` all stages of batch n. Returns as soon as
+  /// that is queued. `step` only labels errors and results.
+  /// Throws what an operation, or on_result, threw; then nothing is in flight any more, batches
+  /// that were are lost, and the next push starts from an empty pipeline.
+  void push(int input_slot, std::uint64_t step);
+
+  /// Issues what the batches in flight still need, waits for it and delivers the results.
+  void drain();
+
+  /// Blocks until input slot `input_slot` may be overwritten. May be called from any thread, but
+  /// only after the push that used the slot has returned. Never throws a failure of an operation.
+  void wait_input_free(int input_slot);
+
+  /// Address of a buffer's copy (see Scope for which copies there are).
+  void* address(BufferId buffer, int copy = 0) const;
+  /// Copies a buffer's bytes to or from the host and waits. Only while nothing is in flight.
+  void read(BufferId buffer, void* target, int copy = 0);
+  void write(BufferId buffer, const void* source, int copy = 0);
+
+  /// Runs one stage alone `repeats` times on slot 0 and waits; seconds of wall time for all. The
+  /// stage's inputs are whatever the slot holds. For reports of t_A and t_B.
+  double time_stage(int stage, int repeats);
+
+  const Plan& plan() const noexcept;
+  const MemoryPlan& memory() const noexcept;
+  Schedule schedule() const noexcept;
+  std::uint64_t pushed() const noexcept;  ///< batches since construction or the last failure
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tandem

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// A model as data: a list of layers with named shapes. Nothing is computed here.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace tandem {
+
+enum class LayerKind : std::uint8_t {
+  conv,             ///< kernel 1 (pad 0), 2 (stride 2, pad 0) or 3 (pad 1); with bias
+  transposed_conv,  ///< kernel 2, stride 2; with bias
+  relu,
+};
+
+struct Layer {
+  LayerKind kind = LayerKind::relu;
+  std::int64_t in_channels = 0, out_channels = 0;  ///< equal for relu
+  int kernel = 1, stride = 1, padding = 0;
+  int input = -1;  ///< index of the layer it reads from; -1: the one before, or the model's input
+};
+
+/// One weight or bias. Files and hashes use PyTorch's shape and order; memory of the engine is the
+/// channels-last permutation of it.
+struct ParameterSpec {
+  std::string name;                 ///< "3.weight": key in PyTorch's nn.Sequential
+  int layer = 0;                    ///< index into layers()
+  bool bias = false;
+  std::vector<std::int64_t> shape;  ///< PyTorch's: conv [K,C,kh,kw], transposed [C,K,kh,kw], bias [K]
+  std::int64_t fan_in = 0;          ///< terms summed into one output: C*kh*kw; transposed 2x2 stride 2: C
+  std::int64_t elements = 0;
+};
+
+/// Builds a list of layers, checking that channels fit. Throws Error{usage} that names the layer.
+///
+///   Sequential model(3);
+///   model.conv(16, 1).relu().conv(32, 2, 2).relu();
+class Sequential {
+ public:
+  explicit Sequential(std::int64_t in_channels);
+
+  Sequential& conv(std::int64_t out_channels, int kernel, int stride = 1, int padding = 0);
+  Sequential& transposed_conv(std::int64_t out_channels, int kernel, int stride);
+  Sequential& relu();
+  /// Makes the next layer read from layer `index` instead of from the last one.
+  Sequential& from(int index);
+
+  std::int64_t in_channels() const noexcept { return in_channels_; }
+  std::int64_t out_channels() const noexcept;
+  const std::vector<Layer>& layers() const noexcept { return layers_; }
+
+  /// In layer order, weight before bias.
+  std::vector<ParameterSpec> parameters() const;
+
+ private:
+  Sequential& append(Layer layer);
+  std::int64_t channels_of(int index) const;
+  std::int64_t in_channels_;
+  std::vector<Layer> layers_;
+  int next_input_ = -1;
+};
+
+}  // namespace tandem

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+// Trains a model whose first part is frozen: stages copy -> encode -> train, or predicts with it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include <tandem/engine/backend.hpp>
+#include <tandem/engine/loader.hpp>
+#include <tandem/engine/scheduler.hpp>
+#include <tandem/models/parameters.hpp>
+#include <tandem/models/sequential.hpp>
+
+namespace tandem {
+
+/// Sizes and switches of a training or prediction engine. Everything that changes from step to
+/// step (learning rate, momentum, weight decay, count) is in the batch header instead.
+struct EngineConfig {
+  Sequential frozen{3};       ///< runs one batch ahead; never written
+  Sequential trained{16};     ///< ends in one channel a class, at full resolution
+  std::int64_t image = 256;   ///< S
+  std::int64_t batch = 8;     ///< N, at least 1
+  float input_scale = 1.0f / 255.0f;  ///< uint8 -> float factor
+  bool momentum = true;       ///< keep a velocity a weight; off: plain SGD
+  int slots = 2;              ///< R
+  int input_slots = 4;
+  MemoryKind input_memory = MemoryKind::pinned;
+  SchedulerOptions scheduler;
+};
+
+/// Called in step order on the thread that pushes. A non-finite loss is thrown before this is
+/// called for its step.
+using OnStep = std::function<void(const StepResult& result)>;
+
+/// The plan of one training step, without running it.
+Plan plan_training(const EngineConfig& config);
+/// The plan of a prediction: copy -> encode -> decode, argmax to the host.
+Plan plan_prediction(const EngineConfig& config);
+
+/// Trains. Not thread-safe, except wait_input_free(). The backend must outlive it.
+///
+///   Trainer trainer(backend, config, on_step);
+///   trainer.set_frozen(...); trainer.set_trained(...);
+///   Loader loader(data, options, trainer.inputs(), [&](int s) { trainer.wait_input_free(s); });
+///   for (int slot; (slot = loader.next()) >= 0;) { trainer.step(slot); loader.submitted(slot); }
+///   trainer.finish();
+///   trainer.trained();  // the new weights
+class Trainer {
+ public:
+  Trainer(Backend& backend, const EngineConfig& config, OnStep on_step = {});
+  ~Trainer();
+
+  /// Set and get values in PyTorch's order. Only while nothing is in flight. Setting the trained
+  /// part also sets its velocities to zero. Throws Error{data} if they do not fit.
+  void set_frozen(const Parameters& values);
+  void set_trained(const Parameters& values);
+  Parameters frozen() const;
+  Parameters trained() const;
+  /// Gradients of the last step, divided by its valid count, in PyTorch's order.
+  Parameters gradients() const;
+
+  std::vector<InputSlot> inputs() const;
+  void wait_input_free(int slot);
+
+  /// One step on the batch in input slot `slot` (see Scheduler::push). Throws Error{non_finite}
+  /// that names the step if a loss is not finite: at most window() steps after it happened, and
+  /// then nothing is in flight.
+  void step(int slot);
+  /// Waits for every step and delivers its result.
+  void finish();
+
+  const Scheduler& scheduler() const noexcept;
+  Scheduler& scheduler() noexcept;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// Called in batch order with the predicted classes, [N, S, S] raster, of batch `step`.
+using OnPrediction = std::function<void(std::uint64_t step, const std::uint8_t* classes)>;
+
+/// Predicts, through the same stages and scheduler.
+class Predictor {
+ public:
+  Predictor(Backend& backend, const EngineConfig& config, OnPrediction on_prediction);
+  ~Predictor();
+
+  void set_frozen(const Parameters& values);
+  void set_trained(const Parameters& values);
+  std::vector<InputSlot> inputs() const;
+  void wait_input_free(int slot);
+  void predict(int slot);
+  void finish();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tandem
