@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
-
 #include <tandem/engine/operation.hpp>
 
 namespace tandem {
@@ -33,20 +32,24 @@ enum class MemoryKind : std::uint8_t {
 };
 
 /// The interface. Unless a function says otherwise it may be called from any thread, but calls that
-/// name the same stream must not run at the same time; synchronise() and query() always may.
-/// Functions throw tandem::Error; those marked noexcept report nothing.
+/// name the same stream must not run at the same time; synchronise(), block() and query() always
+/// may. Functions throw tandem::Error; those marked noexcept report nothing.
 ///
-/// Failure: the first operation that fails makes the backend *failed*. From then on bodies of
-/// operations are skipped, on all streams, while records and waits still happen, so that nothing
-/// deadlocks. The next synchronise() throws the failure, once, naming operation, stage and step,
-/// and so ends the failed state. Whoever catches it drains every stream before going on.
+/// Failure: after the first operation that fails, the bodies of later operations are skipped, on
+/// all streams, while records and waits still happen, so that nothing deadlocks. The next
+/// synchronise() throws the failure, once, naming operation, stage and step. Operations enqueued
+/// before it threw stay skipped; those enqueued afterwards run.
 class Backend {
  public:
   virtual ~Backend() = default;
 
   virtual const char* name() const noexcept = 0;  ///< "host", "trace", "cuda"
 
-  /// At least 256-byte aligned. `purpose` appears in the error if there is not enough.
+  /// False for a backend that only lists its calls: its memory may not be touched.
+  virtual bool executes() const noexcept { return true; }
+
+  /// Zero-filled, at least 256-byte aligned. Throws Error{out_of_memory} that names `purpose`, the
+  /// bytes needed and the bytes there are.
   virtual void* allocate(std::size_t bytes, MemoryKind kind, std::string_view purpose) = 0;
   virtual void free(void* memory, MemoryKind kind) noexcept = 0;
 
@@ -74,6 +77,9 @@ class Backend {
   /// Blocks the calling thread until the latest record made before this call has completed. Throws
   /// a pending failure.
   virtual void synchronise(EventRef event) = 0;
+
+  /// As synchronise(), but leaves a pending failure to the thread that owns the run.
+  virtual void block(EventRef event) noexcept = 0;
 
   /// Blocks the calling thread until the stream is empty. Throws a pending failure.
   virtual void synchronise(StreamRef stream) = 0;

@@ -5,9 +5,8 @@
 
 #include <cstdint>
 #include <string>
-#include <vector>
-
 #include <tandem/engine/backend.hpp>
+#include <vector>
 
 namespace tandem {
 
@@ -19,12 +18,12 @@ struct TraceAccess {
 
 struct TraceEntry {
   enum Kind : std::uint8_t { operation, record, wait, host_wait } kind = operation;
-  int stream = -1;        ///< index into Trace::streams; -1 for a host wait on an event
-  int event = -1;         ///< index into Trace::events; -1 for operations and stream waits
-  int binds_to = -1;      ///< wait, host_wait: the entry index of the record waited for; -1: none
-  std::string name;       ///< operation: its name
-  std::string stage;      ///< operation
-  std::uint64_t step = 0; ///< operation
+  int stream = -1;         ///< index into Trace::streams; -1 for a host wait on an event
+  int event = -1;          ///< index into Trace::events; -1 for operations and stream waits
+  int binds_to = -1;       ///< wait, host_wait: the entry index of the record waited for; -1: none
+  std::string name;        ///< operation: its name
+  std::string stage;       ///< operation
+  std::uint64_t step = 0;  ///< operation
   std::vector<TraceAccess> accesses;  ///< operation
 };
 
@@ -41,6 +40,7 @@ class TraceBackend final : public Backend {
   void clear();
 
   const char* name() const noexcept override { return "trace"; }
+  bool executes() const noexcept override { return false; }
   void* allocate(std::size_t bytes, MemoryKind kind, std::string_view purpose) override;
   void free(void* memory, MemoryKind kind) noexcept override;
   StreamRef create_stream(std::string_view name) override;
@@ -52,6 +52,7 @@ class TraceBackend final : public Backend {
   void wait(StreamRef stream, EventRef event) override;
   bool query(EventRef event) override;
   void synchronise(EventRef event) override;
+  void block(EventRef event) noexcept override;
   void synchronise(StreamRef stream) override;
 
  private:

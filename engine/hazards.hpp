@@ -3,9 +3,8 @@
 #pragma once
 
 #include <string>
-#include <vector>
-
 #include <tandem/engine/backend_trace.hpp>
+#include <vector>
 
 namespace tandem {
 
@@ -20,11 +19,12 @@ struct Hazard {
 /// and wait pairs; a host wait is never counted as an edge.
 std::vector<Hazard> find_hazards(const Trace& trace);
 
-/// "encode.conv2.forward writes features (batch 3) || train.conv0.backward_weights reads features
-/// (batch 1)", with step numbers relative to each other when `relative`.
+/// "encode.conv2.forward write features (step 3) || train.conv0.backward_weights read features
+/// (step 1)".
 std::string describe(const Trace& trace, const Hazard& hazard);
 
-/// The distinct pairs behind a list of hazards, without step numbers, sorted:
+/// The distinct pairs behind a list of hazards, without step numbers, sorted; the
+/// two sides of a pair are in alphabetical order:
 /// "encode.permute write features | train.tconv1.backward_weights read features". For assertions.
 std::vector<std::string> distinct_pairs(const Trace& trace, const std::vector<Hazard>& hazards);
 
@@ -34,7 +34,7 @@ std::vector<std::string> writers_of(const Trace& trace, const void* begin, const
 /// Number of host waits in the trace (on events and on streams).
 int host_waits(const Trace& trace);
 
-/// Graphviz: a column a stream, solid edges for stream order, dashed for events, red for hazards.
+/// Graphviz: a row a stream, solid edges for stream order, dashed for events, red for hazards.
 std::string to_dot(const Trace& trace, const std::vector<Hazard>& hazards);
 
 }  // namespace tandem

@@ -5,9 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
-#include <vector>
-
 #include <tandem/engine/tensor.hpp>
+#include <vector>
 
 namespace tandem {
 
@@ -32,7 +31,7 @@ enum class OpKind : std::uint8_t {
   tconv2x2_backward_data,     ///< dy r, w r, dx w.
   tconv2x2_backward_weights,  ///< x r, dy r, dw w.
 
-  conv3x3_forward,           ///< x r [N,H,W,C] nhwc, w r [K,3,3,C], y w [N,H,W,K] nhwc, pad 1. Workspace.
+  conv3x3_forward,  ///< x r [N,H,W,C] nhwc, w r [K,3,3,C], y w [N,H,W,K] nhwc, pad 1. Workspace.
   conv3x3_backward_data,     ///< dy r, w r, dx w. Workspace.
   conv3x3_backward_weights,  ///< x r, dy r, dw w. Workspace.
 
@@ -64,13 +63,14 @@ constexpr bool writes(Access a) noexcept { return (static_cast<int>(a) & 2) != 0
 /// Index of a buffer in its plan.
 using BufferId = std::int32_t;
 
-/// One buffer as an operation sees it. The access covers desc.bytes() bytes from the buffer's start.
+/// One buffer as an operation sees it. The access covers desc.bytes() bytes from the buffer's
+/// start.
 struct Operand {
   BufferId buffer = -1;
   TensorDesc desc;
   Access access = Access::read;
-  std::string name;         ///< for messages, traces and pictures
-  bool workspace = false;   ///< written before it is read; its contents mean nothing outside
+  std::string name;        ///< for messages, traces and pictures
+  bool workspace = false;  ///< written before it is read; its contents mean nothing outside
 };
 
 /// Where an operation runs within its stage: on the stage's stream, or (later) on a side stream
@@ -95,9 +95,9 @@ struct Operation {
   std::string name;  ///< unique within its stage, for example "decoder.3.backward_weights"
   std::vector<Operand> operands;
   Lane lane = Lane::main;
-  float scale = 1.0f;        ///< u8_to_float
-  int ignore_label = 255;    ///< softmax_cross_entropy
-  Callable callable;         ///< callable
+  float scale = 1.0f;      ///< u8_to_float
+  int ignore_label = 255;  ///< softmax_cross_entropy
+  Callable callable;       ///< callable
 };
 
 /// Most operands an operation may have.

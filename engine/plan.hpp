@@ -6,10 +6,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
-#include <vector>
-
 #include <tandem/engine/backend.hpp>
 #include <tandem/engine/operation.hpp>
+#include <vector>
 
 namespace tandem {
 
@@ -72,10 +71,10 @@ class PlanBuilder {
   Plan plan_;
 };
 
-/// Throws Error{usage} if an operation uses a buffer outside its bounds or its scope: a hand-over
-/// written by another stage than its producer or read by another than its producer or consumer,
-/// an input used after the first stage, a result used before the last, a scratch buffer used by
-/// another stage or read before it was written.
+/// Throws Error{usage} if there is no stage, a stage has no operation, or an operation uses a
+/// buffer outside its bounds or its scope: a hand-over written by another stage than its producer
+/// or read by another than its producer or consumer, an input used after the first stage, a result
+/// used before the last, a scratch buffer used by another stage or read before it was written.
 void validate(const Plan& plan);
 
 /// Where every copy of every buffer lies. Two buffers share bytes only if the most parallel

@@ -1,1 +1,383 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <chrono>
+#include <deque>
+#include <tandem/engine/error.hpp>
+#include <tandem/engine/scheduler.hpp>
+
+namespace tandem {
+namespace {
+
+/// After which operation of a stage each event is recorded: an index into its operations, or the
+/// last one where nothing touches the slot.
+struct RecordPoints {
+  std::size_t input_free = 0;  ///< first stage: last reader of an input
+  std::size_t free = 0;        ///< last operation that touches the hand-over it consumes
+  std::size_t ready = 0;       ///< last writer of the hand-over it produces
+};
+
+template <class Uses>
+std::size_t last_operation(const Stage& stage, Uses uses) {
+  for (std::size_t i = stage.operations.size(); i-- > 0;) {
+    for (const Operand& operand : stage.operations[i].operands)
+      if (uses(operand)) return i;
+  }
+  return stage.operations.size() - 1;
+}
+
+RecordPoints record_points(const Plan& plan, int k) {
+  const Stage& stage = plan.stages[static_cast<std::size_t>(k)];
+  const auto in = [&](const Operand& operand, Scope scope, int index) {
+    const Buffer& buffer = plan.buffers[static_cast<std::size_t>(operand.buffer)];
+    return buffer.scope == scope && buffer.index == index;
+  };
+  RecordPoints points;
+  points.input_free = last_operation(stage, [&](const Operand& o) {
+    return plan.buffers[static_cast<std::size_t>(o.buffer)].scope == Scope::input;
+  });
+  points.free =
+      last_operation(stage, [&](const Operand& o) { return in(o, Scope::handover, k - 1); });
+  points.ready = last_operation(
+      stage, [&](const Operand& o) { return in(o, Scope::handover, k) && writes(o.access); });
+  return points;
+}
+
+}  // namespace
+
+const char* name_of(Schedule schedule) noexcept {
+  return schedule == Schedule::serial ? "serial" : "overlap";
+}
+
+struct Scheduler::Impl {
+  /// A batch on its way through the stages.
+  struct Batch {
+    std::uint64_t number = 0;  // slot = number mod R
+    std::uint64_t step = 0;
+    int input_slot = 0;
+  };
+
+  Impl(Backend& backend, Plan the_plan, SchedulerOptions the_options, OnResult the_on_result)
+      : backend_(backend),
+        plan_(std::move(the_plan)),
+        options_(the_options),
+        on_result_(std::move(the_on_result)),
+        stages_(static_cast<int>(plan_.stages.size())),
+        slots_(static_cast<std::uint64_t>(plan_.slots)),
+        window_(static_cast<std::uint64_t>(plan_.window())) {
+    validate(plan_);
+    memory_ = plan_memory(plan_, options_.share_memory);
+    device_ = Memory(backend_, memory_.device_bytes, MemoryKind::device, "the arena");
+    pinned_ = Memory(backend_, memory_.pinned_bytes, MemoryKind::pinned, "inputs and results");
+
+    if (overlap()) {
+      for (const Stage& stage : plan_.stages) streams_.push_back(make_stream(backend_, stage.name));
+    } else {
+      streams_.push_back(make_stream(backend_, "serial"));
+    }
+    for (int k = 0; k < stages_; ++k) points_.push_back(record_points(plan_, k));
+    if (overlap()) {
+      for (int h = 0; h + 1 < stages_; ++h) {
+        ready_.push_back(make_events(fmt::format("ready {}", h), slots_));
+        free_.push_back(make_events(fmt::format("free {}", h), slots_));
+      }
+    }
+    input_free_ = make_events("input free", static_cast<std::uint64_t>(plan_.input_slots));
+    done_ = make_events("done", window_);
+    for (std::size_t b = 0; b < plan_.buffers.size(); ++b) {
+      if (plan_.buffers[b].scope != Scope::result) continue;
+      result_ = static_cast<BufferId>(b);
+      break;
+    }
+    restart();
+  }
+
+  ~Impl() {
+    for (const Stream& stream : streams_) {
+      try {
+        backend_.synchronise(stream.get());
+      } catch (const Error&) {  // nobody is left to report it to
+      }
+    }
+  }
+
+  // --- one tick
+  // -----------------------------------------------------------------------------------
+
+  void push(const Batch& fed) {
+    Batch batch = fed;
+    batch.number = pushed_++;
+    waiting_[0].push_back(batch);
+    tick();
+  }
+
+  /// Consumers first: each stage takes what the stage before it handed over in an earlier tick.
+  ///
+  ///   overlap, K = 3   tick 2: train 0 | encode 1 | copy 2
+  ///                    tick 3: train 1 | encode 2 | copy 3
+  ///   serial           tick 2: copy 2, encode 2, train 2
+  void tick() {
+    make_room();
+    Tick record;
+    if (overlap()) {
+      for (int k = stages_ - 1; k >= 0; --k) advance(k, record);
+    } else {
+      for (int k = 0; k < stages_; ++k) advance(k, record);
+    }
+    backend_.record(done_[ticks_ % window_].get(), stream(stages_ - 1));
+    ++ticks_;
+    in_flight_.push_back(record);
+  }
+
+  void drain() {
+    while (pipeline_holds_batches()) tick();
+    while (!in_flight_.empty()) retire_oldest();
+  }
+
+ private:
+  struct Tick {
+    bool finished_batch = false;
+    Batch batch;
+  };
+
+  bool overlap() const { return options_.schedule == Schedule::overlap; }
+  StreamRef stream(int stage) const {
+    return streams_[overlap() ? static_cast<std::size_t>(stage) : 0].get();
+  }
+
+  bool pipeline_holds_batches() const {
+    for (const auto& queue : waiting_)
+      if (!queue.empty()) return true;
+    return false;
+  }
+
+  /// Issues stage k on the next batch that waits for it, if there is one.
+  void advance(int k, Tick& tick) {
+    auto& queue = waiting_[static_cast<std::size_t>(k)];
+    if (queue.empty()) return;
+    const Batch batch = queue.front();
+    issue(k, batch);
+    queue.pop_front();
+    if (k + 1 < stages_) {
+      waiting_[static_cast<std::size_t>(k) + 1].push_back(batch);
+    } else {
+      tick.finished_batch = true;
+      tick.batch = batch;
+    }
+  }
+
+  /// Stage k on one batch: its waits, its operations, its records.
+  ///
+  ///   stream k   wait ready[k-1][s]   wait free[k][s]   op  op  op(r)  op  op(w)  op
+  ///
+  ///   after (r), the last reader of the slot it consumes:   record free[k-1][s]
+  ///   after (w), the last writer of the slot it produces:   record ready[k][s]
+  void issue(int k, const Batch& batch) {
+    const StreamRef lane = stream(k);
+    const auto in = static_cast<std::size_t>(k) - 1, out = static_cast<std::size_t>(k);
+    const std::uint64_t slot = batch.number % slots_;
+    const bool consumes = overlap() && k > 0;
+    const bool produces = overlap() && k + 1 < stages_;
+
+    if (consumes && !dropped(Edge::ready, k - 1)) backend_.wait(lane, ready_[in][slot].get());
+    // On the first lap the event was never recorded, and the wait does not wait.
+    if (produces && !dropped(Edge::free, k)) backend_.wait(lane, free_[out][slot].get());
+
+    const Stage& stage = plan_.stages[static_cast<std::size_t>(k)];
+    const RecordPoints& points = points_[static_cast<std::size_t>(k)];
+    for (std::size_t i = 0; i < stage.operations.size(); ++i) {
+      enqueue(lane, stage, stage.operations[i], batch);
+      if (k == 0 && i == points.input_free)
+        backend_.record(input_free_[static_cast<std::size_t>(batch.input_slot)].get(), lane);
+      if (consumes && i == points.free) backend_.record(free_[in][slot].get(), lane);
+      if (produces && i == points.ready) backend_.record(ready_[out][slot].get(), lane);
+    }
+  }
+
+  bool dropped(Edge::Kind kind, int handover) const {
+    return options_.test_drop_edge.kind == kind && options_.test_drop_edge.handover == handover;
+  }
+
+  void enqueue(StreamRef lane, const Stage& stage, const Operation& operation, const Batch& batch) {
+    BoundOperation bound;
+    bound.operation = &operation;
+    bound.stage = stage.name.c_str();
+    bound.step = batch.step;
+    for (std::size_t i = 0; i < operation.operands.size(); ++i) {
+      const BufferId buffer = operation.operands[i].buffer;
+      bound.pointers[i] = address(buffer, copy_for(buffer, batch));
+    }
+    backend_.enqueue(lane, bound);
+  }
+
+  int copy_for(BufferId buffer, const Batch& batch) const {
+    switch (plan_.buffers[static_cast<std::size_t>(buffer)].scope) {
+      case Scope::persistent:
+      case Scope::scratch:
+        return 0;
+      case Scope::handover:
+        return static_cast<int>(batch.number % slots_);
+      case Scope::input:
+        return batch.input_slot;
+      case Scope::result:
+        break;
+    }
+    return static_cast<int>(batch.number % window_);
+  }
+
+  /// The host's only wait in the steady state: for the tick R + 2 before the one to be issued.
+  void make_room() {
+    if (in_flight_.size() == window_) retire_oldest();
+  }
+
+  void retire_oldest() {
+    const std::uint64_t tick = ticks_ - in_flight_.size();
+    backend_.synchronise(done_[tick % window_].get());
+    const Tick oldest = in_flight_.front();
+    in_flight_.pop_front();
+    if (!oldest.finished_batch || !on_result_) return;
+    const void* results =
+        result_ < 0 ? nullptr : address(result_, static_cast<int>(oldest.batch.number % window_));
+    on_result_(oldest.batch.step, results);
+  }
+
+  std::vector<Event> make_events(const std::string& name, std::uint64_t count) {
+    std::vector<Event> events;
+    for (std::uint64_t i = 0; i < count; ++i)
+      events.push_back(make_event(backend_, fmt::format("{} [{}]", name, i)));
+    return events;
+  }
+
+ public:
+  /// After a failure: waits until nothing runs, forgets what was in flight.
+  void recover() noexcept {
+    for (const Stream& stream : streams_) {
+      try {
+        backend_.synchronise(stream.get());
+      } catch (const Error&) {  // a consequence of the failure that is being reported
+      }
+    }
+    restart();
+  }
+
+  void restart() {
+    waiting_.assign(static_cast<std::size_t>(stages_), {});
+    in_flight_.clear();
+    ticks_ = pushed_ = 0;
+  }
+
+  bool idle() const { return in_flight_.empty(); }
+
+  void* address(BufferId buffer, int copy) const {
+    const auto b = static_cast<std::size_t>(buffer);
+    const Memory& arena = is_pinned(plan_, plan_.buffers[b]) ? pinned_ : device_;
+    return static_cast<std::byte*>(arena.data()) +
+           memory_.offset[b][static_cast<std::size_t>(copy)];
+  }
+
+  void check_address(BufferId buffer, int copy) const {
+    if (buffer < 0 || static_cast<std::size_t>(buffer) >= plan_.buffers.size())
+      throw Error(ErrorCode::usage, fmt::format("buffer {} does not exist; the plan has {}", buffer,
+                                                plan_.buffers.size()));
+    const Buffer& b = plan_.buffers[static_cast<std::size_t>(buffer)];
+    if (copy < 0 || copy >= copies(plan_, b))
+      throw Error(ErrorCode::usage, fmt::format("buffer {} has no copy {}; it has {}", b.name, copy,
+                                                copies(plan_, b)));
+  }
+
+  double time_stage(int k, int repeats) {
+    const Batch batch;
+    const StreamRef lane = stream(k);
+    backend_.synchronise(lane);
+    const auto start = std::chrono::steady_clock::now();
+    const Stage& stage = plan_.stages[static_cast<std::size_t>(k)];
+    for (int r = 0; r < repeats; ++r) {
+      for (const Operation& operation : stage.operations) enqueue(lane, stage, operation, batch);
+    }
+    backend_.synchronise(lane);
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  }
+
+  StreamRef any_stream() const { return streams_.front().get(); }
+
+  Backend& backend_;
+  const Plan plan_;
+  const SchedulerOptions options_;
+  const OnResult on_result_;
+  const int stages_;
+  const std::uint64_t slots_, window_;
+
+  MemoryPlan memory_;
+  Memory device_, pinned_;
+  std::vector<RecordPoints> points_;              // per stage
+  std::vector<std::vector<Event>> ready_, free_;  // [hand-over][slot]
+  std::vector<Event> input_free_;                 // per input slot
+  std::vector<Event> done_;                       // per tick of the window
+  BufferId result_ = -1;
+
+  std::vector<std::deque<Batch>>
+      waiting_;                 // per stage: batches that the stage before it has issued
+  std::deque<Tick> in_flight_;  // issued, not yet waited for; oldest first
+  std::uint64_t ticks_ = 0, pushed_ = 0;
+
+  std::vector<Stream> streams_;  // last: ends first, running what is queued
+};
+
+Scheduler::Scheduler(Backend& backend, Plan plan, SchedulerOptions options, OnResult on_result)
+    : impl_(std::make_unique<Impl>(backend, std::move(plan), options, std::move(on_result))) {}
+
+Scheduler::~Scheduler() = default;
+
+void Scheduler::push(int input_slot, std::uint64_t step) {
+  if (input_slot < 0 || input_slot >= impl_->plan_.input_slots)
+    throw Error(ErrorCode::usage, fmt::format("input slot {} is out of range 0 .. {}", input_slot,
+                                              impl_->plan_.input_slots - 1));
+  try {
+    impl_->push({0, step, input_slot});
+  } catch (...) {
+    impl_->recover();
+    throw;
+  }
+}
+
+void Scheduler::drain() {
+  try {
+    impl_->drain();
+  } catch (...) {
+    impl_->recover();
+    throw;
+  }
+}
+
+void Scheduler::wait_input_free(int input_slot) {
+  impl_->backend_.block(impl_->input_free_.at(static_cast<std::size_t>(input_slot)).get());
+}
+
+void* Scheduler::address(BufferId buffer, int copy) const {
+  impl_->check_address(buffer, copy);
+  return impl_->address(buffer, copy);
+}
+
+void Scheduler::read(BufferId buffer, void* target, int copy) {
+  download(impl_->any_stream(), target, address(buffer, copy),
+           impl_->plan_.buffers[static_cast<std::size_t>(buffer)].bytes);
+}
+
+void Scheduler::write(BufferId buffer, const void* source, int copy) {
+  upload(impl_->any_stream(), address(buffer, copy), source,
+         impl_->plan_.buffers[static_cast<std::size_t>(buffer)].bytes);
+}
+
+double Scheduler::time_stage(int stage, int repeats) {
+  if (stage < 0 || stage >= impl_->stages_)
+    throw Error(ErrorCode::usage,
+                fmt::format("stage {} is out of range 0 .. {}", stage, impl_->stages_ - 1));
+  return impl_->time_stage(stage, repeats);
+}
+
+const Plan& Scheduler::plan() const noexcept { return impl_->plan_; }
+const MemoryPlan& Scheduler::memory() const noexcept { return impl_->memory_; }
+Schedule Scheduler::schedule() const noexcept { return impl_->options_.schedule; }
+std::uint64_t Scheduler::pushed() const noexcept { return impl_->pushed_; }
+
+}  // namespace tandem

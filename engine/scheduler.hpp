@@ -6,11 +6,10 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <vector>
-
 #include <tandem/engine/buffer.hpp>
 #include <tandem/engine/plan.hpp>
 #include <tandem/engine/stream.hpp>
+#include <vector>
 
 namespace tandem {
 
@@ -42,8 +41,8 @@ using OnResult = std::function<void(std::uint64_t step, const void* results)>;
 /// Hand-over h lies between stage h and stage h + 1 and has R slots; batch n uses slot n mod R.
 /// Under `overlap`, for each batch n, with s = n mod R:
 ///
-///   stage h      wait free[h][s]  (skipped on the first lap)   ... write slot s ... record ready[h][s]
-///   stage h + 1  wait ready[h][s] ... read slot s ...          record free[h][s]
+///   stage h      wait free[h][s]  (skipped on the first lap)   ... write slot s ... record
+///   ready[h][s] stage h + 1  wait ready[h][s] ... read slot s ...          record free[h][s]
 ///
 /// `ready` is recorded after the last writer, `free` after the last reader of the slot; both are
 /// found from the declared accesses. Events are created once and belong to (hand-over, slot).
