@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// What CUDA there is: versions of the libraries at run time, and the devices. Needs no CUDA header;
+// defined in the CUDA half of the engine (tandem::engine).
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace tandem {
+
+struct CudaDevice {
+  int index = 0;     ///< N of cuda:N
+  std::string name;  ///< "NVIDIA H200"
+  int major = 0;     ///< compute capability, for example 9.0
+  int minor = 0;
+  int multiprocessors = 0;
+  std::size_t memory_bytes = 0;  ///< in all, not what is free now
+};
+
+struct CudaInfo {
+  std::string runtime;   ///< version of the CUDA runtime, "13.0"
+  std::string driver;    ///< newest CUDA version the driver can run; empty without a driver
+  std::string cudnn;     ///< "9.19.0"
+  std::string cublaslt;  ///< "13.1.0"
+  std::vector<CudaDevice> devices;
+  std::string reason;  ///< why there are no devices; empty if there are
+};
+
+/// Asks the libraries and the driver. No device, or no driver, is a result with a reason and not an
+/// error; so this never throws because of the machine it runs on. Leaves the caller's current
+/// device and last CUDA error as they were. Creates no context. Thread-safe.
+CudaInfo query_cuda();
+
+}  // namespace tandem
