@@ -38,8 +38,7 @@ out=${out:-$root/build/quickstart}
 
 # shellcheck source=../tests/setup.sh
 . "$root/tests/setup.sh"
-# shellcheck disable=SC2086  # one word a package
-ensure_packages $build_packages
+ensure_packages
 [ "$setup_only" = 0 ] || exit 0
 
 configure default "$build"

@@ -9,9 +9,9 @@
 say() { printf '[tandem] %s\n' "$*"; }
 
 has_command() { command -v "$1" >/dev/null 2>&1; }
-has_header() { printf '#include <%s>\n' "$1" | ${CXX:-c++} -x c++ -fsyntax-only - >/dev/null 2>&1; }
+has_header() { printf '#include <%s>\n' "$1" | ${CXX:-c++} -x c++ -E - >/dev/null 2>&1; }
 has_library() { has_command pkg-config && pkg-config --exists "$1" >/dev/null 2>&1; }
-has_compiler() { printf '#include <version>\n' | ${CXX:-c++} -std=c++20 -x c++ -fsyntax-only - >/dev/null 2>&1; }
+has_compiler() { printf '#include <version>\n' | ${CXX:-c++} -std=c++20 -x c++ -E - >/dev/null 2>&1; }
 has_debian_package() {
   [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]
 }
@@ -36,14 +36,13 @@ has_package() {
   esac || has_debian_package "$1"
 }
 
-build_packages="g++ cmake ninja-build pkg-config libopenblas-dev nlohmann-json3-dev libfmt-dev
-  libcli11-dev zlib1g-dev libpng-dev python3 dataset-fashion-mnist"
-test_packages="libgtest-dev"
+packages=(g++ cmake ninja-build pkg-config python3 libopenblas-dev nlohmann-json3-dev libfmt-dev
+  libcli11-dev zlib1g-dev libpng-dev libgtest-dev dataset-fashion-mnist)
 
-# missing_packages PACKAGE...: prints those that are not present.
+# missing_packages: prints those that are not present.
 missing_packages() {
   local package
-  for package in "$@"; do
+  for package in "${packages[@]}"; do
     has_package "$package" || printf '%s ' "$package"
   done
 }
@@ -55,14 +54,14 @@ give_up() {
   exit 3
 }
 
-# ensure_packages PACKAGE...: calls apt-get only if something is missing.
+# ensure_packages: calls apt-get only if something is missing.
 ensure_packages() {
   if [ "${TANDEM_SKIP_SETUP:-0}" = 1 ]; then
     say "TANDEM_SKIP_SETUP=1: not looking at system packages"
     return
   fi
   local missing as_root=""
-  missing=$(missing_packages "$@")
+  missing=$(missing_packages)
   missing=${missing% }
   if [ -z "$missing" ]; then
     say "system packages: all present"
@@ -80,7 +79,7 @@ ensure_packages() {
   $as_root env DEBIAN_FRONTEND=noninteractive \
     apt-get install -q -y --no-install-recommends $missing ||
     give_up "$missing" "apt-get could not install them"
-  missing=$(missing_packages "$@")
+  missing=$(missing_packages)
   [ -z "$missing" ] || give_up "${missing% }" "apt-get ran, but they are still missing"
 }
 
