@@ -71,9 +71,10 @@ const char* scope_violation(const Plan& plan, const Buffer& buffer, Access acces
 
 }  // namespace
 
-PlanBuilder::PlanBuilder(int slots, int input_slots) {
+PlanBuilder::PlanBuilder(int slots, int input_slots, MemoryKind input_memory) {
   plan_.slots = slots;
   plan_.input_slots = input_slots;
+  plan_.input_memory = input_memory;
 }
 
 BufferId PlanBuilder::add_buffer(std::string name, const TensorDesc& desc, Scope scope, int index) {

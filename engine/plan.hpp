@@ -49,7 +49,8 @@ struct Plan {
 /// Appends buffers and operations to a plan, checking shapes on the way. Throws Error{usage}.
 class PlanBuilder {
  public:
-  explicit PlanBuilder(int slots = 2, int input_slots = 4);
+  explicit PlanBuilder(int slots = 2, int input_slots = 4,
+                       MemoryKind input_memory = MemoryKind::pinned);
 
   BufferId add_buffer(std::string name, const TensorDesc& desc, Scope scope, int index = 0);
   void begin_stage(std::string name);

@@ -1,1 +1,118 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cmath>
+#include <tandem/engine/error.hpp>
+#include <tandem/engine/sha256.hpp>
+#include <tandem/kernels/philox.hpp>
+#include <tandem/models/parameters.hpp>
+
+namespace tandem {
+namespace {
+
+/// Bound of PyTorch's default initialisation, 1 / sqrt(fan_in) with PyTorch's fan_in: dimension 1
+/// times the window, which for a transposed convolution is its output channels.
+double torch_bound(const std::vector<std::int64_t>& weight_shape) {
+  return 1.0 / std::sqrt(static_cast<double>(weight_shape[1] * weight_shape[2] * weight_shape[3]));
+}
+
+/// Calls visit(torch_index, engine_index) for every element of a weight [A, B, kh, kw], whose
+/// channels-last order is [A, kh, kw, B].
+template <class Visit>
+void for_each_element(const ParameterSpec& spec, Visit visit) {
+  if (spec.bias) {
+    for (std::size_t i = 0; i < static_cast<std::size_t>(spec.elements); ++i) visit(i, i);
+    return;
+  }
+  const auto a = static_cast<std::size_t>(spec.shape[0]),
+             b = static_cast<std::size_t>(spec.shape[1]);
+  const auto window = static_cast<std::size_t>(spec.shape[2] * spec.shape[3]);
+  for (std::size_t i = 0; i < a; ++i) {
+    for (std::size_t j = 0; j < b; ++j) {
+      for (std::size_t k = 0; k < window; ++k)
+        visit((i * b + j) * window + k, (i * window + k) * b + j);
+    }
+  }
+}
+
+}  // namespace
+
+Parameters initialise(const Sequential& model, InitScheme scheme, std::uint64_t seed, int stream) {
+  const std::vector<ParameterSpec> specs = model.parameters();
+  Parameters values;
+  for (std::size_t t = 0; t < specs.size(); ++t) {
+    const ParameterSpec& spec = specs[t];
+    NamedTensor tensor{spec.name, spec.shape, {}};
+    tensor.data.resize(static_cast<std::size_t>(spec.elements));
+    const ParameterSpec& weight = spec.bias ? specs[t - 1] : spec;
+    const double deviation = std::sqrt(2.0 / static_cast<double>(weight.fan_in));
+    const double bound = torch_bound(weight.shape);
+    if (scheme == InitScheme::torch || !spec.bias) {
+      for (std::size_t i = 0; i < tensor.data.size(); ++i) {
+        // Element i takes half of draw i / 2: it never depends on how many others are drawn.
+        const PhiloxWords words = philox4x32_10(
+            philox_counter(i / 2, static_cast<std::uint64_t>(stream) << 32 | t), philox_key(seed));
+        const bool second = i % 2 != 0;
+        double value = 0;
+        if (scheme == InitScheme::he) {
+          const NormalPair pair = normal_pair(words);
+          value = deviation * (second ? pair.second : pair.first);
+        } else {
+          const std::uint32_t* word = words.word + (second ? 2 : 0);
+          value = bound * (2.0 * uniform_double(word[0], word[1]) - 1.0);
+        }
+        tensor.data[i] = static_cast<float>(value);
+      }
+    }
+    values.push_back(std::move(tensor));
+  }
+  return values;
+}
+
+void check_parameters(const Sequential& model, const Parameters& values,
+                      const std::string& source) {
+  const std::vector<ParameterSpec> specs = model.parameters();
+  for (std::size_t t = 0; t < specs.size(); ++t) {
+    const ParameterSpec& spec = specs[t];
+    if (t >= values.size())
+      throw Error(ErrorCode::data, fmt::format("{}: tensor {} with shape {} is missing", source,
+                                               spec.name, spec.shape));
+    const NamedTensor& tensor = values[t];
+    if (tensor.name != spec.name || tensor.shape != spec.shape ||
+        tensor.data.size() != static_cast<std::size_t>(spec.elements))
+      throw Error(ErrorCode::data,
+                  fmt::format("{}: tensor {} has name {} and shape {}; the model needs {} with "
+                              "shape {}",
+                              source, t, tensor.name, tensor.shape, spec.name, spec.shape));
+  }
+  if (values.size() > specs.size())
+    throw Error(ErrorCode::data,
+                fmt::format("{}: tensor {} is not part of the model, which has {} tensors", source,
+                            values[specs.size()].name, specs.size()));
+}
+
+std::string parameters_sha256(const Parameters& values) {
+  Sha256 hash;
+  for (const NamedTensor& tensor : values)
+    hash.update(tensor.data.data(), tensor.data.size() * sizeof(float));
+  return hash.hex();
+}
+
+std::vector<float> to_channels_last(const ParameterSpec& spec,
+                                    const std::vector<float>& torch_order) {
+  std::vector<float> out(torch_order.size());
+  for_each_element(
+      spec, [&](std::size_t torch, std::size_t engine) { out[engine] = torch_order[torch]; });
+  return out;
+}
+
+std::vector<float> from_channels_last(const ParameterSpec& spec,
+                                      const std::vector<float>& engine_order) {
+  std::vector<float> out(engine_order.size());
+  for_each_element(
+      spec, [&](std::size_t torch, std::size_t engine) { out[torch] = engine_order[engine]; });
+  return out;
+}
+
+}  // namespace tandem

@@ -4,10 +4,9 @@
 
 #include <cstdint>
 #include <string>
-#include <vector>
-
 #include <tandem/engine/safetensors.hpp>
 #include <tandem/models/sequential.hpp>
+#include <vector>
 
 namespace tandem {
 
@@ -31,7 +30,9 @@ std::string parameters_sha256(const Parameters& values);
 
 /// PyTorch's order <-> the engine's channels-last order of one tensor:
 /// conv [K,C,kh,kw] <-> [K,kh,kw,C], transposed [C,K,kh,kw] <-> [C,kh,kw,K], bias unchanged.
-std::vector<float> to_channels_last(const ParameterSpec& spec, const std::vector<float>& torch_order);
-std::vector<float> from_channels_last(const ParameterSpec& spec, const std::vector<float>& engine_order);
+std::vector<float> to_channels_last(const ParameterSpec& spec,
+                                    const std::vector<float>& torch_order);
+std::vector<float> from_channels_last(const ParameterSpec& spec,
+                                      const std::vector<float>& engine_order);
 
 }  // namespace tandem

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-
 #include <tandem/models/sequential.hpp>
 
 namespace tandem {
@@ -17,7 +16,8 @@ void check_classes(std::int64_t classes);
 /// between them and none after the last. Input 3 x S x S, output 16 S x 1 x 1.
 Sequential segmenter_encoder(std::int64_t image);
 
-/// log2(S) times [ConvTranspose2x2 stride 2 halving the channels, ReLU], then Conv3x3 16 -> classes.
+/// log2(S) times [ConvTranspose2x2 stride 2 halving the channels, ReLU], then Conv3x3 16 ->
+/// classes.
 Sequential segmenter_decoder(std::int64_t image, std::int64_t classes);
 
 }  // namespace tandem

@@ -18,17 +18,18 @@ struct Layer {
   LayerKind kind = LayerKind::relu;
   std::int64_t in_channels = 0, out_channels = 0;  ///< equal for relu
   int kernel = 1, stride = 1, padding = 0;
-  int input = -1;  ///< index of the layer it reads from; -1: the one before, or the model's input
+  int input = -1;  ///< index of the layer it reads from; -1: the input of the model
 };
 
 /// One weight or bias. Files and hashes use PyTorch's shape and order; memory of the engine is the
 /// channels-last permutation of it.
 struct ParameterSpec {
-  std::string name;                 ///< "3.weight": key in PyTorch's nn.Sequential
-  int layer = 0;                    ///< index into layers()
+  std::string name;  ///< "3.weight": key in PyTorch's nn.Sequential
+  int layer = 0;     ///< index into layers()
   bool bias = false;
-  std::vector<std::int64_t> shape;  ///< PyTorch's: conv [K,C,kh,kw], transposed [C,K,kh,kw], bias [K]
-  std::int64_t fan_in = 0;          ///< terms summed into one output: C*kh*kw; transposed 2x2 stride 2: C
+  std::vector<std::int64_t>
+      shape;                ///< PyTorch's: conv [K,C,kh,kw], transposed [C,K,kh,kw], bias [K]
+  std::int64_t fan_in = 0;  ///< terms summed into one output: C*kh*kw; transposed 2x2 stride 2: C
   std::int64_t elements = 0;
 };
 

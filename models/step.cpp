@@ -1,1 +1,194 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <tandem/engine/error.hpp>
+#include <tandem/engine/registry.hpp>
+#include <tandem/models/step.hpp>
+
+namespace tandem {
+namespace {
+
+/// The three operations of a layer with weights.
+struct LayerOps {
+  OpKind forward, backward_data, backward_weights;
+};
+
+LayerOps ops_of(const Layer& layer) {
+  if (layer.kind == LayerKind::transposed_conv)
+    return {OpKind::tconv2x2_forward, OpKind::tconv2x2_backward_data,
+            OpKind::tconv2x2_backward_weights};
+  if (layer.kernel == 1)
+    return {OpKind::conv1x1_forward, OpKind::conv1x1_backward_data,
+            OpKind::conv1x1_backward_weights};
+  if (layer.kernel == 2)
+    return {OpKind::conv2x2_forward, OpKind::conv2x2_backward_data,
+            OpKind::conv2x2_backward_weights};
+  return {OpKind::conv3x3_forward, OpKind::conv3x3_backward_data, OpKind::conv3x3_backward_weights};
+}
+
+/// The order of pixels that a layer's operation reads and writes, given the order its input has.
+Layout layout_of(const Layer& layer, Layout input) {
+  if (layer.kind == LayerKind::relu || layer.kernel == 1) return input;
+  return layer.kernel == 2 ? Layout::zorder : Layout::nhwc;
+}
+
+TensorDesc output_desc(const Layer& layer, TensorDesc x) {
+  x.c = layer.out_channels;
+  if (layer.kind == LayerKind::transposed_conv) {
+    x.h *= 2;
+    x.w *= 2;
+  } else if (layer.stride == 2) {
+    x.h /= 2;
+    x.w /= 2;
+  }
+  return x;
+}
+
+TensorDesc parameter_desc(const ParameterSpec& spec, const Layer& layer) {
+  if (spec.bias) return {DType::f32, Layout::flat, 1, 1, 1, layer.out_channels};
+  const bool transposed = layer.kind == LayerKind::transposed_conv;
+  const std::int64_t first = transposed ? layer.in_channels : layer.out_channels;
+  const std::int64_t last = transposed ? layer.out_channels : layer.in_channels;
+  return {DType::f32, Layout::nhwc, first, layer.kernel, layer.kernel, last};
+}
+
+/// Adds one operation named "<part>.<layer>.<operation>".
+void add(PlanBuilder& plan, const Part& part, std::size_t layer, OpKind kind,
+         std::vector<Operand> operands) {
+  Operation operation;
+  operation.kind = kind;
+  operation.name = fmt::format("{}.{}.{}", part.name, layer, op_info(kind).name);
+  operation.operands = std::move(operands);
+  plan.add(std::move(operation));
+}
+
+Tensor scratch(PlanBuilder& plan, const Part& part, std::size_t layer, const char* what,
+               const TensorDesc& desc) {
+  const std::string name = fmt::format("{}.{}.{}", part.name, layer, what);
+  return {plan.add_buffer(name, desc, Scope::scratch, plan.stage()), desc};
+}
+
+Operand read(const PlanBuilder& plan, const Tensor& t) { return plan.read(t.buffer, t.desc); }
+Operand write(const PlanBuilder& plan, const Tensor& t) { return plan.write(t.buffer, t.desc); }
+Operand read_write(const PlanBuilder& plan, const Tensor& t) {
+  return plan.read_write(t.buffer, t.desc);
+}
+
+}  // namespace
+
+Part add_part(PlanBuilder& plan, const Sequential& model, std::string name, Keep keep) {
+  Part part;
+  part.name = std::move(name);
+  part.layers = model.layers();
+  part.weight_of_layer.assign(part.layers.size(), -1);
+
+  for (std::size_t i = 0; i < part.layers.size(); ++i) {
+    if (part.layers[i].input != static_cast<int>(i) - 1)
+      throw Error(ErrorCode::usage,
+                  fmt::format("{}: layer {} reads layer {}; in this version a layer reads the one "
+                              "before it",
+                              part.name, i, part.layers[i].input));
+  }
+
+  for (const ParameterSpec& spec : model.parameters()) {
+    const auto layer = static_cast<std::size_t>(spec.layer);
+    const TensorDesc desc = parameter_desc(spec, part.layers[layer]);
+    const auto persistent = [&](const char* suffix) {
+      const std::string buffer = fmt::format("{}.{}{}", part.name, spec.name, suffix);
+      return Tensor{plan.add_buffer(buffer, desc, Scope::persistent), desc};
+    };
+    if (!spec.bias) part.weight_of_layer[layer] = static_cast<int>(part.parameters.size());
+    part.parameters.push_back(persistent(""));
+    if (keep != Keep::weights) part.gradients.push_back(persistent(".gradient"));
+    if (keep == Keep::weights_gradients_and_velocities)
+      part.velocities.push_back(persistent(".velocity"));
+  }
+  return part;
+}
+
+Tape forward(PlanBuilder& plan, const Part& part, const Tensor& input, const Tensor& output) {
+  Tape tape;
+  Tensor x = input;
+  for (std::size_t i = 0; i < part.layers.size(); ++i) {
+    const Layer& layer = part.layers[i];
+    Tape::Step step{x, {}, false};
+    if (const Layout wanted = layout_of(layer, x.desc.layout); wanted != x.desc.layout) {
+      TensorDesc desc = x.desc;
+      desc.layout = wanted;
+      step.x = scratch(plan, part, i, "x", desc);
+      step.permuted = true;
+      add(plan, part, i, OpKind::permute, {read(plan, x), write(plan, step.x)});
+    }
+
+    if (layer.kind == LayerKind::relu) {
+      step.y = step.x;  // in place
+      add(plan, part, i, OpKind::relu_forward, {read_write(plan, step.y)});
+    } else {
+      const auto w = static_cast<std::size_t>(part.weight_of_layer[i]);
+      const TensorDesc desc = output_desc(layer, step.x.desc);
+      const bool last = i + 1 == part.layers.size();
+      step.y = last && desc == output.desc ? output : scratch(plan, part, i, "y", desc);
+      add(plan, part, i, ops_of(layer).forward,
+          {read(plan, step.x), read(plan, part.parameters[w]), write(plan, step.y)});
+      add(plan, part, i, OpKind::bias_forward,
+          {read(plan, part.parameters[w + 1]), read_write(plan, step.y)});
+    }
+    tape.steps.push_back(step);
+    x = step.y;
+  }
+  if (x.buffer != output.buffer) {
+    const OpKind kind = x.desc == output.desc ? OpKind::copy : OpKind::permute;
+    add(plan, part, part.layers.size(), kind, {read(plan, x), write(plan, output)});
+  }
+  return tape;
+}
+
+void backward(PlanBuilder& plan, const Part& part, const Tape& tape, const Tensor& doutput) {
+  Tensor dy = doutput;
+  for (std::size_t i = part.layers.size(); i-- > 0;) {
+    const Layer& layer = part.layers[i];
+    const Tape::Step& step = tape.steps[i];
+
+    Tensor dx = dy;
+    if (layer.kind == LayerKind::relu) {
+      add(plan, part, i, OpKind::relu_backward, {read(plan, step.y), read_write(plan, dy)});
+    } else {
+      const auto w = static_cast<std::size_t>(part.weight_of_layer[i]);
+      const LayerOps ops = ops_of(layer);
+      add(plan, part, i, OpKind::bias_backward,
+          {read(plan, dy), write(plan, part.gradients[w + 1])});
+      add(plan, part, i, ops.backward_weights,
+          {read(plan, step.x), read(plan, dy), write(plan, part.gradients[w])});
+      if (i == 0) return;
+      dx = scratch(plan, part, i, "dx", step.x.desc);
+      add(plan, part, i, ops.backward_data,
+          {read(plan, dy), read(plan, part.parameters[w]), write(plan, dx)});
+    }
+    if (step.permuted) {
+      dy = scratch(plan, part, i, "dy", tape.steps[i - 1].y.desc);
+      add(plan, part, i, OpKind::permute, {read(plan, dx), write(plan, dy)});
+    } else {
+      dy = dx;
+    }
+  }
+}
+
+void update(PlanBuilder& plan, const Part& part, const Tensor& header) {
+  for (std::size_t p = 0; p < part.parameters.size(); ++p) {
+    Operation operation;
+    operation.lane = Lane::update;
+    operation.operands = {read(plan, header), read(plan, part.gradients[p])};
+    if (part.velocities.empty()) {
+      operation.kind = OpKind::sgd;
+    } else {
+      operation.kind = OpKind::sgd_momentum;
+      operation.operands.push_back(read_write(plan, part.velocities[p]));
+    }
+    operation.operands.push_back(read_write(plan, part.parameters[p]));
+    operation.name =
+        fmt::format("{}.{}", operation.operands.back().name, op_info(operation.kind).name);
+    plan.add(std::move(operation));
+  }
+}
+
+}  // namespace tandem

@@ -5,26 +5,25 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <vector>
-
 #include <tandem/engine/backend.hpp>
 #include <tandem/engine/loader.hpp>
 #include <tandem/engine/scheduler.hpp>
 #include <tandem/models/parameters.hpp>
 #include <tandem/models/sequential.hpp>
+#include <vector>
 
 namespace tandem {
 
 /// Sizes and switches of a training or prediction engine. Everything that changes from step to
 /// step (learning rate, momentum, weight decay, count) is in the batch header instead.
 struct EngineConfig {
-  Sequential frozen{3};       ///< runs one batch ahead; never written
-  Sequential trained{16};     ///< ends in one channel a class, at full resolution
-  std::int64_t image = 256;   ///< S
-  std::int64_t batch = 8;     ///< N, at least 1
+  Sequential frozen{3};               ///< runs one batch ahead; never written
+  Sequential trained{16};             ///< ends in one channel a class, at full resolution
+  std::int64_t image = 256;           ///< S
+  std::int64_t batch = 8;             ///< N, at least 1
   float input_scale = 1.0f / 255.0f;  ///< uint8 -> float factor
-  bool momentum = true;       ///< keep a velocity a weight; off: plain SGD
-  int slots = 2;              ///< R
+  bool momentum = true;               ///< keep a velocity a weight; off: plain SGD
+  int slots = 2;                      ///< R
   int input_slots = 4;
   MemoryKind input_memory = MemoryKind::pinned;
   SchedulerOptions scheduler;
@@ -64,9 +63,10 @@ class Trainer {
   std::vector<InputSlot> inputs() const;
   void wait_input_free(int slot);
 
-  /// One step on the batch in input slot `slot` (see Scheduler::push). Throws Error{non_finite}
-  /// that names the step if a loss is not finite: at most window() steps after it happened, and
-  /// then nothing is in flight.
+  /// One step on the batch in input slot `slot` (see Scheduler::push). Steps are counted from 0,
+  /// and that count is what results and errors name. Throws Error{non_finite} that names the step
+  /// if a loss is not finite: at most window() steps after it happened, and then nothing is in
+  /// flight.
   void step(int slot);
   /// Waits for every step and delivers its result.
   void finish();

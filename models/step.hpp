@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// Turns a model's layers into operations of a plan: forward, backward, update.
+#pragma once
+
+#include <string>
+#include <tandem/engine/plan.hpp>
+#include <tandem/models/sequential.hpp>
+#include <vector>
+
+namespace tandem {
+
+/// A buffer of a plan with the shape an operation sees.
+struct Tensor {
+  BufferId buffer = -1;
+  TensorDesc desc;
+};
+
+/// A model inside a plan. Weights are persistent and in channels-last order.
+struct Part {
+  std::string name;  ///< prefix of its operations and buffers
+  std::vector<Layer> layers;
+  std::vector<Tensor> parameters;    ///< as Sequential::parameters()
+  std::vector<Tensor> gradients;     ///< sums over the batch, one a parameter; trained parts only
+  std::vector<Tensor> velocities;    ///< one a parameter; with momentum only
+  std::vector<int> weight_of_layer;  ///< index into parameters, -1 for a layer without
+};
+
+/// What the optimizer keeps for each parameter.
+enum class Keep { weights, weights_and_gradients, weights_gradients_and_velocities };
+
+/// Adds the model's parameters (and what `keep` says) as persistent buffers. Throws Error{usage}
+/// that names the layer if one reads from another than the layer before it: nothing adds the
+/// gradients of two readers in this version.
+Part add_part(PlanBuilder& plan, const Sequential& model, std::string name, Keep keep);
+
+/// What the backward pass needs of the forward pass.
+struct Tape {
+  struct Step {
+    Tensor x;               ///< what the layer read, in the layout that its operation wants
+    Tensor y;               ///< what it wrote; a ReLU writes over what it read
+    bool permuted = false;  ///< x is a permutation of the output of the layer before
+  };
+  std::vector<Step> steps;  ///< one a layer
+};
+
+/// Adds y = layer(x) for every layer: GEMM or convolution, bias, ReLU, with a permutation where a
+/// layer or `output` wants another order of the pixels. The last of them writes `output`.
+Tape forward(PlanBuilder& plan, const Part& part, const Tensor& input, const Tensor& output);
+
+/// Adds the gradients of every parameter, from the last layer to the first, given the gradient of
+/// the last layer's output (which is overwritten). The first layer's input gradient is not
+/// computed: nothing trained lies before it.
+void backward(PlanBuilder& plan, const Part& part, const Tape& tape, const Tensor& doutput);
+
+/// Adds the optimizer's update of every parameter, on the update lane: SGD, with momentum where
+/// the part keeps velocities. Rates and 1 / count come from the batch header.
+void update(PlanBuilder& plan, const Part& part, const Tensor& header);
+
+}  // namespace tandem
