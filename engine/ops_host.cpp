@@ -1,1 +1,275 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cstring>
+#include <stdexcept>
+#include <tandem/engine/ops_host.hpp>
+#include <tandem/kernels/bf16.hpp>
+#include <tandem/kernels/conv3x3.hpp>
+#include <tandem/kernels/gemm.hpp>
+#include <tandem/kernels/permute.hpp>
+#include <tandem/kernels/pointwise.hpp>
+#include <tandem/kernels/sgd.hpp>
+#include <tandem/kernels/softmax_xent.hpp>
+#include <type_traits>
+
+namespace tandem::host {
+
+namespace {
+
+/// Stands for a type where a function takes one as an argument.
+template <class T>
+struct Type {
+  using type = T;
+};
+
+/// Calls body(Type<T>) for the type of the storage.
+template <class Body>
+void with_type(DType type, Body body) {
+  switch (type) {
+    case DType::f32:
+      return body(Type<float>{});
+    case DType::bf16:
+      return body(Type<bf16>{});
+    case DType::f64:
+      return body(Type<double>{});
+    case DType::u8:
+      break;
+  }
+  throw std::logic_error("a body without a version for u8; its check should have refused it");
+}
+
+/// The same where only float and double occur.
+template <class Body>
+void with_wide_type(DType type, Body body) {
+  if (type == DType::f64) return body(Type<double>{});
+  body(Type<float>{});
+}
+
+/// Calls body(Type<In>, Type<Out>) for a forward pass: outputs have the type of the inputs, or, if
+/// they are logits, that of the sums.
+template <class Body>
+void with_types(DType in, DType out, Body body) {
+  if (in == DType::bf16 && out == DType::f32) return body(Type<bf16>{}, Type<float>{});
+  with_type(in, [&](auto type) { body(type, type); });
+}
+
+const TensorDesc& desc(const Operation& op, std::size_t index) { return op.operands[index].desc; }
+
+template <class T>
+T* as(void* pointer) {
+  return static_cast<T*>(pointer);
+}
+
+ImageOrder order_of(Layout layout) {
+  if (layout == Layout::nchw) return ImageOrder::nchw;
+  return layout == Layout::zorder ? ImageOrder::zorder : ImageOrder::nhwc;
+}
+
+ImageShape image_shape(const TensorDesc& d) { return {d.n, d.h, d.w, d.c}; }
+
+/// Convolution whose windows do not overlap: y's pixels, x's numbers a window, y's channels.
+void conv_forward(std::int64_t taps, const Operation& op, void* const* p) {
+  const TensorDesc &x = desc(op, 0), &y = desc(op, 2);
+  with_types(x.dtype, y.dtype, [&](auto in, auto out) {
+    using In = typename decltype(in)::type;
+    using Out = typename decltype(out)::type;
+    host::conv_forward(y.pixels(), taps * x.c, y.c, as<In>(p[0]), as<In>(p[1]), as<Out>(p[2]));
+  });
+}
+
+void conv_backward_data(std::int64_t taps, const Operation& op, void* const* p) {
+  const TensorDesc &dy = desc(op, 0), &dx = desc(op, 2);
+  with_type(dy.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    host::conv_backward_data(dy.pixels(), taps * dx.c, dy.c, as<T>(p[0]), as<T>(p[1]), as<T>(p[2]));
+  });
+}
+
+void conv_backward_weights(std::int64_t taps, const Operation& op, void* const* p) {
+  const TensorDesc &x = desc(op, 0), &dy = desc(op, 1);
+  with_type(x.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    host::conv_backward_weights(dy.pixels(), taps * x.c, dy.c, as<T>(p[0]), as<T>(p[1]),
+                                as<Accumulator<T>>(p[2]));
+  });
+}
+
+constexpr std::int64_t k1x1 = 1, k2x2 = 4;  // pixels a window
+
+Conv3x3Shape conv3x3_shape(const TensorDesc& x, const TensorDesc& y) {
+  return {x.n, x.h, x.w, x.c, y.c};
+}
+
+}  // namespace
+
+void copy(const Operation& op, void* const* p) { std::memcpy(p[1], p[0], desc(op, 0).bytes()); }
+
+void u8_to_float(const Operation& op, void* const* p) {
+  const TensorDesc &x = desc(op, 0), &y = desc(op, 1);
+  with_type(y.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    host::u8_to_float(image_shape(x), as<std::uint8_t>(p[0]), op.scale, order_of(y.layout),
+                      as<T>(p[1]));
+  });
+}
+
+void permute(const Operation& op, void* const* p) {
+  const TensorDesc &x = desc(op, 0), &y = desc(op, 1);
+  const auto body = [&](auto type) {
+    using T = typename decltype(type)::type;
+    host::permute(image_shape(x), order_of(x.layout), as<T>(p[0]), order_of(y.layout), as<T>(p[1]));
+  };
+  if (x.dtype == DType::u8) return body(Type<std::uint8_t>{});
+  with_type(x.dtype, body);
+}
+
+void conv1x1_forward(const Operation& op, void* const* p) { conv_forward(k1x1, op, p); }
+void conv1x1_backward_data(const Operation& op, void* const* p) { conv_backward_data(k1x1, op, p); }
+void conv1x1_backward_weights(const Operation& op, void* const* p) {
+  conv_backward_weights(k1x1, op, p);
+}
+
+void conv2x2_forward(const Operation& op, void* const* p) { conv_forward(k2x2, op, p); }
+void conv2x2_backward_data(const Operation& op, void* const* p) { conv_backward_data(k2x2, op, p); }
+void conv2x2_backward_weights(const Operation& op, void* const* p) {
+  conv_backward_weights(k2x2, op, p);
+}
+
+void tconv2x2_forward(const Operation& op, void* const* p) {
+  const TensorDesc &x = desc(op, 0), &y = desc(op, 2);
+  with_types(x.dtype, y.dtype, [&](auto in, auto out) {
+    using In = typename decltype(in)::type;
+    using Out = typename decltype(out)::type;
+    tconv_forward(x.pixels(), x.c, k2x2 * y.c, as<In>(p[0]), as<In>(p[1]), as<Out>(p[2]));
+  });
+}
+
+void tconv2x2_backward_data(const Operation& op, void* const* p) {
+  const TensorDesc &dy = desc(op, 0), &dx = desc(op, 2);
+  with_type(dy.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    tconv_backward_data(dx.pixels(), dx.c, k2x2 * dy.c, as<T>(p[0]), as<T>(p[1]), as<T>(p[2]));
+  });
+}
+
+void tconv2x2_backward_weights(const Operation& op, void* const* p) {
+  const TensorDesc &x = desc(op, 0), &dy = desc(op, 1);
+  with_type(x.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    tconv_backward_weights(x.pixels(), x.c, k2x2 * dy.c, as<T>(p[0]), as<T>(p[1]),
+                           as<Accumulator<T>>(p[2]));
+  });
+}
+
+void conv3x3_forward(const Operation& op, void* const* p) {
+  const TensorDesc &x = desc(op, 0), &y = desc(op, 2);
+  with_types(x.dtype, y.dtype, [&](auto in, auto out) {
+    using In = typename decltype(in)::type;
+    using Out = typename decltype(out)::type;
+    host::conv3x3_forward(conv3x3_shape(x, y), as<In>(p[0]), as<In>(p[1]), as<Out>(p[2]),
+                          as<In>(p[3]));
+  });
+}
+
+void conv3x3_backward_data(const Operation& op, void* const* p) {
+  const TensorDesc &dy = desc(op, 0), &dx = desc(op, 2);
+  with_type(dy.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    host::conv3x3_backward_data(conv3x3_shape(dx, dy), as<T>(p[0]), as<T>(p[1]), as<T>(p[2]),
+                                as<T>(p[3]));
+  });
+}
+
+void conv3x3_backward_weights(const Operation& op, void* const* p) {
+  const TensorDesc &x = desc(op, 0), &dy = desc(op, 1);
+  with_type(x.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    host::conv3x3_backward_weights(conv3x3_shape(x, dy), as<T>(p[0]), as<T>(p[1]),
+                                   as<Accumulator<T>>(p[2]), as<T>(p[3]));
+  });
+}
+
+std::size_t conv3x3_forward_bytes(const Operation& op) {
+  const TensorDesc &x = desc(op, 0), &y = desc(op, 2);
+  const std::size_t element = size_of(x.dtype);
+  return conv3x3_forward_workspace(conv3x3_shape(x, y), element) * element;
+}
+
+std::size_t conv3x3_backward_data_bytes(const Operation& op) {
+  const TensorDesc &dy = desc(op, 0), &dx = desc(op, 2);
+  const std::size_t element = size_of(dy.dtype);
+  return conv3x3_backward_data_workspace(conv3x3_shape(dx, dy), element) * element;
+}
+
+std::size_t conv3x3_backward_weights_bytes(const Operation& op) {
+  const TensorDesc &x = desc(op, 0), &dy = desc(op, 1);
+  const std::size_t element = size_of(x.dtype);
+  return conv3x3_backward_weights_workspace(conv3x3_shape(x, dy), element) * element;
+}
+
+void bias_forward(const Operation& op, void* const* p) {
+  const TensorDesc& y = desc(op, 1);
+  with_type(y.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    host::bias_forward(as<T>(p[0]), as<T>(p[1]), y.pixels(), y.c);
+  });
+}
+
+void bias_backward(const Operation& op, void* const* p) {
+  const TensorDesc& dy = desc(op, 0);
+  with_type(dy.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    host::bias_backward(as<T>(p[0]), as<Accumulator<T>>(p[1]), dy.pixels(), dy.c);
+  });
+}
+
+void relu_forward(const Operation& op, void* const* p) {
+  const TensorDesc& y = desc(op, 0);
+  with_type(y.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    host::relu_forward(as<T>(p[0]), y.elements());
+  });
+}
+
+void relu_backward(const Operation& op, void* const* p) {
+  const TensorDesc& y = desc(op, 0);
+  with_type(y.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    host::relu_backward(as<T>(p[0]), as<T>(p[1]), y.elements());
+  });
+}
+
+void softmax_cross_entropy(const Operation& op, void* const* p) {
+  const TensorDesc& dlogits = desc(op, 3);
+  with_type(dlogits.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    host::softmax_cross_entropy(*as<BatchHeader>(p[2]), as<Accumulator<T>>(p[0]),
+                                as<std::uint8_t>(p[1]), op.ignore_label, dlogits.pixels(),
+                                dlogits.c, as<T>(p[3]), as<StepResult>(p[4]));
+  });
+}
+
+void argmax(const Operation& op, void* const* p) {
+  const TensorDesc& logits = desc(op, 0);
+  with_wide_type(logits.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    host::argmax(as<T>(p[0]), logits.pixels(), logits.c, as<std::uint8_t>(p[1]));
+  });
+}
+
+void sgd(const Operation& op, void* const* p) {
+  const TensorDesc& w = desc(op, 2);
+  with_wide_type(w.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    host::sgd(*as<BatchHeader>(p[0]), as<T>(p[1]), as<T>(p[2]), w.elements());
+  });
+}
+
+void sgd_momentum(const Operation& op, void* const* p) {
+  const TensorDesc& w = desc(op, 3);
+  with_wide_type(w.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    host::sgd_momentum(*as<BatchHeader>(p[0]), as<T>(p[1]), as<T>(p[2]), as<T>(p[3]), w.elements());
+  });
+}
+
+}  // namespace tandem::host
