@@ -10,6 +10,7 @@
 #include <mutex>
 #include <new>
 #include <optional>
+#include <set>
 #include <tandem/engine/backend_host.hpp>
 #include <tandem/engine/error.hpp>
 #include <tandem/engine/registry.hpp>
@@ -26,44 +27,45 @@ namespace {
 
 constexpr std::align_val_t kAlignment{256};
 
-/// An event is a counter, not a latch: the ring records each event again every lap, and a wait must
-/// bind to the record that was the latest when the wait was made.
+/// An event is not a latch: the ring records each event again every lap, and a wait must bind to
+/// the record that was the latest when the wait was made. So records are numbered, a wait keeps the
+/// number it saw, and the event knows which of its records have not completed yet.
 ///
 ///   record(e) #1 on q1   q1 = [.., complete 1]
 ///   wait(q2, e)          q2 = [.., until 1]
-///   record(e) #2 on q3   q3 = [.., complete 2]     q2 still waits for 1
-///
-/// `completed` only grows, so a later record that completes first also releases earlier waits.
+///   record(e) #2 on q3   q3 = [.., complete 2]     q2 still waits for 1, whichever ends first
 class EventState {
  public:
   std::uint64_t record() {
     std::lock_guard lock(mutex_);
-    return ++recorded_;
+    pending_.insert(++recorded_);
+    return recorded_;
   }
   std::uint64_t recorded() const {
     std::lock_guard lock(mutex_);
     return recorded_;
   }
-  void complete(std::uint64_t ticket) {
+  void complete(std::uint64_t number) {
     {
       std::lock_guard lock(mutex_);
-      if (ticket > completed_) completed_ = ticket;
+      pending_.erase(number);
     }
     changed_.notify_all();
   }
-  void wait_for(std::uint64_t ticket) {
+  void wait_for(std::uint64_t number) {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return completed_ >= ticket; });
+    changed_.wait(lock, [&] { return pending_.count(number) == 0; });
   }
   bool idle() const {
     std::lock_guard lock(mutex_);
-    return completed_ >= recorded_;
+    return pending_.count(recorded_) == 0;
   }
 
  private:
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::uint64_t recorded_ = 0, completed_ = 0;
+  std::uint64_t recorded_ = 0;
+  std::set<std::uint64_t> pending_;
 };
 
 using EventPointer = std::shared_ptr<EventState>;  // queued tasks keep a destroyed event alive
@@ -140,7 +142,7 @@ class Worker {
     enum Kind : std::uint8_t { operation, record, wait, stop } kind;
     BoundOperation bound;
     EventPointer event;
-    std::uint64_t number;  // operation: generation; record, wait: ticket
+    std::uint64_t number;  // operation: generation; record, wait: which record
   };
 
   void push(Task task) {
