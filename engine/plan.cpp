@@ -141,6 +141,9 @@ void validate(const Plan& plan) {
     for (const Operation& operation : plan.stages[s].operations) {
       const std::string where =
           fmt::format("operation {} of stage {}", operation.name, plan.stages[s].name);
+      if (operation.operands.size() > kMaxOperands)
+        refuse(fmt::format("{} has {} operands; at most {} are allowed", where,
+                           operation.operands.size(), kMaxOperands));
       for (const Operand& operand : operation.operands) {
         const Buffer& buffer = buffer_of(plan, operand, where);
         if (operand.desc.bytes() > buffer.bytes)
