@@ -57,19 +57,22 @@ if(TANDEM_CUDA STREQUAL "OFF")
   set(TANDEM_CUDA_REASON "TANDEM_CUDA=OFF")
 endif()
 
+# PATH only: CMake itself would also look into directories that the user did not name.
+if(NOT TANDEM_CUDA_REASON AND NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
+  find_program(nvcc nvcc NO_CACHE NO_CMAKE_PATH NO_CMAKE_ENVIRONMENT_PATH NO_CMAKE_SYSTEM_PATH)
+  if(NOT nvcc)
+    set(TANDEM_CUDA_REASON "nvcc is not on PATH")
+  endif()
+endif()
+
 if(NOT TANDEM_CUDA_REASON)
   if(NOT CMAKE_CUDA_COMPILER)
-    unset(CMAKE_CUDA_COMPILER CACHE)  # look again: it may have been installed since
+    unset(CMAKE_CUDA_COMPILER CACHE)  # look again: what was missing may be there now
   endif()
   include(CheckLanguage)
   check_language(CUDA)
   if(NOT CMAKE_CUDA_COMPILER)
-    find_program(nvcc nvcc NO_CACHE)
-    if(nvcc OR DEFINED ENV{CUDACXX})
-      set(TANDEM_CUDA_REASON "nvcc was found, but cannot compile with this C++ compiler")
-    else()
-      set(TANDEM_CUDA_REASON "nvcc is not on PATH")
-    endif()
+    set(TANDEM_CUDA_REASON "nvcc was found, but cannot compile with this C++ compiler")
   endif()
 endif()
 

@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: Apache-2.0
+# The reason for each pair of toolkit and cuDNN versions.
+include("${CMAKE_CURRENT_LIST_DIR}/../../engine/TandemCudaRequirements.cmake")
+function(expect toolkit cudnn reason)
+  tandem_cuda_missing(got "${toolkit}" "${cudnn}")
+  if(NOT got STREQUAL reason)
+    message(FATAL_ERROR "toolkit '${toolkit}', cuDNN '${cudnn}': '${got}', expected '${reason}'")
+  endif()
+endfunction()
+expect("12.4.0" "9.0" "")
+expect("13.0.88" "9.14" "")
+expect("12.3.107" "9.14" "CUDA 12.3.107 is older than 12.4")
+expect("9.2" "9.14" "CUDA 9.2 is older than 12.4")
+expect("13.0.88" "8.9" "cuDNN 8.9 is older than 9.0")
+expect("13.0.88" "" "cuDNN was not found")
+expect("" "9.14" "nvcc was found, but not the libraries of the CUDA toolkit")
+expect("12.3" "" "CUDA 12.3 is older than 12.4")
