@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: Apache-2.0
+// What check_operation refuses, and that its message names the operation and the operand.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <tandem/engine/error.hpp>
+#include <tandem/engine/registry.hpp>
+#include <tandem/tests/support/op_cases.hpp>
+
+namespace tandem::test {
+namespace {
+
+/// Refused as a usage error whose one line names the operation, and `operand` if it is not empty.
+testing::AssertionResult refused(const Operation& op, const std::string& operand = {}) {
+  try {
+    check_operation(op);
+  } catch (const Error& error) {
+    const std::string text = error.what();
+    if (error.code() != ErrorCode::usage) {
+      return testing::AssertionFailure() << "not a usage error: " << text;
+    }
+    if (text.find(op.name) == std::string::npos) {
+      return testing::AssertionFailure() << "does not name " << op.name << ": " << text;
+    }
+    // The operand by its name in the registry's table, as a word before the list of all operands.
+    const std::string complaint = text.substr(0, text.find(" (operands:"));
+    if (!operand.empty() && complaint.find(": " + operand + " ") == std::string::npos) {
+      return testing::AssertionFailure() << "does not name " << operand << ": " << text;
+    }
+    if (text.find('\n') != std::string::npos) {
+      return testing::AssertionFailure() << "more than one line: " << text;
+    }
+    return testing::AssertionSuccess();
+  }
+  auto result = testing::AssertionFailure() << "accepted " << op.name << ":";
+  for (const Operand& o : op.operands) result << " " << o.name << " " << to_string(o.desc);
+  return result;
+}
+
+Layout layout_of(OpKind kind) {
+  switch (kind) {
+    case OpKind::conv2x2_forward:
+    case OpKind::conv2x2_backward_data:
+    case OpKind::conv2x2_backward_weights:
+    case OpKind::tconv2x2_forward:
+    case OpKind::tconv2x2_backward_data:
+    case OpKind::tconv2x2_backward_weights:
+      return Layout::zorder;
+    default:
+      return Layout::nhwc;
+  }
+}
+
+Operation good(OpKind kind, Layout layout) {
+  const Layout to = kind == OpKind::permute && layout == Layout::nhwc ? Layout::nchw : layout;
+  return make_case(kind, DType::f32, layout, case_sizes()[0], to).operation;
+}
+Operation good(OpKind kind) { return good(kind, layout_of(kind)); }
+
+class EveryCheck : public testing::TestWithParam<int> {
+ protected:
+  OpKind kind() const { return static_cast<OpKind>(GetParam()); }
+};
+INSTANTIATE_TEST_SUITE_P(Ops, EveryCheck, testing::Range(0, static_cast<int>(OpKind::callable)),
+                         kind_test_name);
+
+TEST_P(EveryCheck, AcceptsAllCases) {
+  for (const OpCase& c : op_cases(kind())) EXPECT_NO_THROW(check_operation(c.operation)) << c.name;
+  EXPECT_FALSE(refused(good(kind())));
+}
+
+TEST_P(EveryCheck, RefusesAnotherNumberOfOperands) {
+  Operation op = good(kind());
+  op.operands.pop_back();
+  EXPECT_TRUE(refused(op));
+  op.operands.clear();
+  EXPECT_TRUE(refused(op));
+  op = good(kind());
+  op.operands.push_back(op.operands.back());
+  EXPECT_TRUE(refused(op));
+}
+
+TEST_P(EveryCheck, RefusesAnotherAccess) {
+  for (std::size_t i = 0; i < good(kind()).operands.size(); ++i) {
+    for (Access access : {Access::read, Access::write, Access::read_write}) {
+      Operation op = good(kind());
+      if (op.operands[i].access == access) continue;
+      op.operands[i].access = access;
+      EXPECT_TRUE(refused(op, op.operands[i].name)) << static_cast<int>(access);
+    }
+  }
+}
+
+/// Operands that stand alone in some dimension, so that another size there is as good.
+bool is_free(OpKind kind, std::size_t operand, char dimension) {
+  switch (kind) {
+    case OpKind::relu_forward:
+      return true;
+    case OpKind::bias_forward:
+      return operand == 1 && dimension != 'c';
+    case OpKind::bias_backward:
+      return operand == 0 && dimension != 'c';
+    default:
+      return false;
+  }
+}
+
+TEST_P(EveryCheck, RefusesOneOperandOfAnotherSize) {
+  for (std::size_t i = 0; i < good(kind()).operands.size(); ++i) {
+    for (char dimension : {'n', 'h', 'w', 'c'}) {
+      for (std::int64_t change : {-1, 1}) {
+        Operation op = good(kind());
+        TensorDesc& desc = op.operands[i].desc;
+        if (desc.layout == Layout::flat && dimension != 'c') continue;  // headers and results
+        if (is_free(kind(), i, dimension)) continue;
+        std::int64_t& size = dimension == 'n'   ? desc.n
+                             : dimension == 'h' ? desc.h
+                             : dimension == 'w' ? desc.w
+                                                : desc.c;
+        if (desc.layout == Layout::flat) {
+          desc = byte_desc(8);
+        } else {
+          size += change;
+        }
+        EXPECT_TRUE(refused(op)) << op.operands[i].name << " " << dimension << " by " << change;
+      }
+    }
+  }
+}
+
+TEST_P(EveryCheck, RefusesAnotherType) {
+  for (std::size_t i = 0; i < good(kind()).operands.size(); ++i) {
+    for (DType type : {DType::u8, DType::f32, DType::f64}) {
+      Operation op = good(kind());
+      TensorDesc& desc = op.operands[i].desc;
+      if (desc.dtype == type || desc.layout == Layout::flat) continue;
+      const bool one_float = kind() == OpKind::relu_forward || kind() == OpKind::argmax ||
+                             kind() == OpKind::u8_to_float;
+      if (one_float && type == DType::f64 && desc.dtype == DType::f32) continue;  // T = f64
+      desc.dtype = type;
+      EXPECT_TRUE(refused(op)) << op.operands[i].name << " as " << name_of(type);
+    }
+  }
+}
+
+TEST_P(EveryCheck, RefusesAnEmptyTensor) {
+  for (std::int64_t bad : {0, -1}) {
+    Operation op = good(kind());
+    std::int64_t batch = 0;
+    for (Operand& o : op.operands) batch = std::max(batch, o.desc.n);
+    for (Operand& o : op.operands) {
+      if (o.desc.n == batch) o.desc.n = bad;
+    }
+    EXPECT_TRUE(refused(op)) << "n " << bad;
+  }
+}
+
+// Layouts.
+
+TEST(OpsCheck, TwoByTwoLayersAndMixedLayersNeedTheirLayout) {
+  const auto with_layout = [](OpKind kind, std::size_t operand, Layout layout) {
+    Operation op = good(kind, layout_of(kind));
+    op.operands[operand].desc.layout = layout;
+    return op;
+  };
+  using Images = std::vector<std::pair<OpKind, std::vector<std::size_t>>>;
+  const Images z_order_only = {
+      {OpKind::conv2x2_forward, {0, 2}},          {OpKind::conv2x2_backward_data, {0, 2}},
+      {OpKind::tconv2x2_forward, {0, 2}},         {OpKind::tconv2x2_backward_data, {0, 2}},
+      {OpKind::conv2x2_backward_weights, {0, 1}}, {OpKind::tconv2x2_backward_weights, {0, 1}}};
+  for (const auto& [kind, images] : z_order_only) {
+    for (std::size_t i : images) {
+      for (Layout layout : {Layout::nhwc, Layout::nchw, Layout::flat}) {
+        const Operation op = with_layout(kind, i, layout);
+        EXPECT_TRUE(refused(op, op.operands[i].name)) << name_of(layout);
+      }
+    }
+  }
+  const Images raster_only = {{OpKind::conv3x3_forward, {0, 2}},
+                              {OpKind::conv3x3_backward_data, {0, 2}},
+                              {OpKind::conv3x3_backward_weights, {0, 1}},
+                              {OpKind::softmax_cross_entropy, {0, 1, 3}},
+                              {OpKind::argmax, {0, 1}},
+                              {OpKind::u8_to_float, {0}}};
+  for (const auto& [kind, images] : raster_only) {
+    for (std::size_t i : images) {
+      for (Layout layout : {Layout::zorder, Layout::nchw, Layout::flat}) {
+        Operation op = with_layout(kind, i, layout);
+        for (Operand& o : op.operands) {  // a shape that Z-order would allow
+          if (o.desc.h == 5 && o.desc.w == 7) o.desc.h = o.desc.w = 4;
+        }
+        EXPECT_TRUE(refused(op, op.operands[i].name)) << name_of(layout);
+      }
+    }
+  }
+  // Where both layouts are allowed, the two images must agree, and planes are none of the two.
+  const Images same_layout = {{OpKind::conv1x1_forward, {0, 2}},
+                              {OpKind::conv1x1_backward_data, {0, 2}},
+                              {OpKind::conv1x1_backward_weights, {0, 1}},
+                              {OpKind::relu_backward, {0, 1}}};
+  for (const auto& [kind, images] : same_layout) {
+    for (std::size_t i : images) {
+      for (Layout layout : {Layout::nhwc, Layout::nchw, Layout::flat}) {
+        Operation op = good(kind, Layout::zorder);
+        op.operands[i].desc.layout = layout;
+        EXPECT_TRUE(refused(op)) << op.operands[i].name << " " << name_of(layout);
+      }
+    }
+  }
+  for (Layout layout : {Layout::nchw, Layout::flat}) {
+    for (OpKind kind : {OpKind::conv1x1_forward, OpKind::bias_forward}) {
+      Operation op = good(kind);
+      for (Operand& o : op.operands) {
+        if (o.desc.pixels() > 1) o.desc.layout = layout;
+      }
+      EXPECT_TRUE(refused(op)) << kind_name(kind) << " " << name_of(layout);
+    }
+  }
+  EXPECT_TRUE(refused(with_layout(OpKind::permute, 0, Layout::flat), "x"));
+  EXPECT_TRUE(refused(with_layout(OpKind::permute, 1, Layout::flat), "y"));
+}
+
+TEST(OpsCheck, ZOrderNeedsASquareOfAPowerOfTwo) {
+  const std::pair<std::int64_t, std::int64_t> bad[] = {{2, 4}, {4, 2}, {3, 3}, {6, 6}, {12, 12}};
+  for (auto [h, w] : bad) {
+    for (OpKind kind : {OpKind::conv1x1_forward, OpKind::conv2x2_forward, OpKind::tconv2x2_forward,
+                        OpKind::bias_forward, OpKind::bias_backward, OpKind::relu_forward,
+                        OpKind::relu_backward, OpKind::permute, OpKind::u8_to_float}) {
+      Operation op = good(kind, Layout::zorder);
+      if (kind == OpKind::permute) op.operands[1].desc.layout = Layout::nhwc;
+      for (Operand& o : op.operands) {
+        if (o.desc.pixels() == 1 || o.name == "w") continue;
+        const bool doubled = (kind == OpKind::conv2x2_forward && o.name == "x") ||
+                             (kind == OpKind::tconv2x2_forward && o.name == "y");
+        o.desc.h = doubled ? 2 * h : h;
+        o.desc.w = doubled ? 2 * w : w;
+      }
+      EXPECT_TRUE(refused(op)) << kind_name(kind) << " " << h << " x " << w;
+    }
+  }
+}
+
+TEST(OpsCheck, HalvingNeedsAnEvenSide) {
+  for (auto [side, half] : {std::pair<std::int64_t, std::int64_t>{1, 0}, {1, 1}, {7, 3}, {9, 4}}) {
+    Operation op = good(OpKind::conv2x2_forward);
+    op.operands[0].desc.h = op.operands[0].desc.w = side;
+    op.operands[2].desc.h = op.operands[2].desc.w = half;
+    EXPECT_TRUE(refused(op)) << side;
+  }
+}
+
+TEST(OpsCheck, FiltersNeedTheirSize) {
+  for (OpKind kind : {OpKind::conv1x1_forward, OpKind::conv2x2_forward, OpKind::tconv2x2_forward,
+                      OpKind::conv3x3_forward}) {
+    Operation op = good(kind);
+    op.operands[1].desc.h = op.operands[1].desc.w = 5;
+    EXPECT_TRUE(refused(op, "w")) << kind_name(kind);
+  }
+}
+
+TEST(OpsCheck, Bf16KeepsGradientsOfParametersAndLogitsInF32) {
+  for (OpKind kind : {OpKind::conv1x1_backward_weights, OpKind::conv2x2_backward_weights,
+                      OpKind::tconv2x2_backward_weights, OpKind::conv3x3_backward_weights}) {
+    Operation op = make_case(kind, DType::bf16, layout_of(kind), case_sizes()[0]).operation;
+    EXPECT_NO_THROW(check_operation(op));
+    op.operands[2].desc.dtype = DType::bf16;
+    EXPECT_TRUE(refused(op, "dw")) << kind_name(kind);
+  }
+  Operation bias =
+      make_case(OpKind::bias_backward, DType::bf16, Layout::nhwc, case_sizes()[0]).operation;
+  bias.operands[1].desc.dtype = DType::bf16;
+  EXPECT_TRUE(refused(bias, "db"));
+  Operation loss =
+      make_case(OpKind::softmax_cross_entropy, DType::bf16, Layout::nhwc, case_sizes()[0])
+          .operation;
+  loss.operands[0].desc.dtype = DType::bf16;
+  EXPECT_TRUE(refused(loss, "logits"));
+  Operation update = good(OpKind::sgd);
+  for (Operand& o : update.operands) {
+    if (o.desc.dtype == DType::f32) o.desc.dtype = DType::bf16;
+  }
+  EXPECT_TRUE(refused(update));
+}
+
+TEST(OpsCheck, ACallableNeedsAFunctionAndTakesAsManyOperandsAsThereAreAddresses) {
+  Operation op;
+  op.name = "mine";
+  EXPECT_TRUE(refused(op)) << "no function";
+  op.callable.function = [](void*, void* const*, const CallContext&) {};
+  EXPECT_NO_THROW(check_operation(op));
+  op.operands.resize(kMaxOperands);
+  EXPECT_NO_THROW(check_operation(op));
+  op.operands.resize(kMaxOperands + 1);
+  EXPECT_TRUE(refused(op));
+}
+
+}  // namespace
+}  // namespace tandem::test
