@@ -25,12 +25,12 @@ std::size_t index_of(const Parameters& parameters, const std::string& name) {
   return 0;
 }
 
-/// Trains two good steps, 5 and 6, then puts one NaN into a tensor and trains from step 7 on until
+/// Trains two good steps, 0 and 1, then puts one NaN into a tensor and trains from step 2 on until
 /// the trainer throws; then the good weights come back and so do the bits of a fresh run.
 void expect_nan_is_found(bool in_frozen, std::size_t tensor) {
   const auto backend = make_host_backend();
   SmallSegmenter good(*backend, small_config());
-  good.train(5, 2);
+  good.train(0, 2);
   ASSERT_EQ(good.losses().size(), 2u);
 
   Parameters values = in_frozen ? good.frozen_start() : good.trained_start();
@@ -43,16 +43,16 @@ void expect_nan_is_found(bool in_frozen, std::size_t tensor) {
     good.trainer().set_trained(values);
   }
   try {
-    good.train(7, 8);
+    good.train(2, 8);
     ADD_FAILURE() << "trained on in spite of a NaN";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::non_finite) << error.what();
-    EXPECT_NE(std::string(error.what()).find("step 7"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("step 2 "), std::string::npos) << error.what();
   }
   EXPECT_EQ(good.losses().size(), 2u) << "a step with a NaN, or a later one, was reported";
 
   good.reset();
-  good.train(5, 2);
+  good.train(0, 2);
   ASSERT_EQ(good.losses().size(), 4u);
   EXPECT_EQ(good.losses()[2], good.losses()[0]);
   EXPECT_EQ(good.losses()[3], good.losses()[1]);
@@ -68,6 +68,24 @@ TEST(Learning, NanInAnyTensorOfTheDecoderReachesTheLoss) {
   const std::size_t tensors = small_config().trained.parameters().size();
   ASSERT_EQ(tensors, 12u);
   for (std::size_t t = 0; t < tensors; ++t) expect_nan_is_found(false, t);
+}
+
+TEST(Learning, ErrorsAndResultsNameTheStepOfTheHeader) {
+  const auto backend = make_host_backend();
+  SmallSegmenter segmenter(*backend, small_config());
+  segmenter.train(70, 2);
+  ASSERT_EQ(segmenter.results().size(), 2u);
+  EXPECT_EQ(segmenter.results()[0].step, 70u);
+  EXPECT_EQ(segmenter.results()[1].step, 71u);
+  Parameters values = segmenter.trained_start();
+  values[0].data[0] = std::nanf("");
+  segmenter.trainer().set_trained(values);
+  try {
+    segmenter.train(72, 1);
+    ADD_FAILURE() << "trained on in spite of a NaN";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("step 72"), std::string::npos) << error.what();
+  }
 }
 
 // Channel 3 of a level has weights 0, so its pre-activation is its bias. At exactly 0 the unit is
