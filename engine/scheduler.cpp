@@ -275,6 +275,12 @@ struct Scheduler::Impl {
            memory_.offset[b][static_cast<std::size_t>(copy)];
   }
 
+  void check_input_slot(int slot) const {
+    if (slot < 0 || slot >= plan_.input_slots)
+      throw Error(ErrorCode::usage, fmt::format("input slot {} is out of range 0 .. {}", slot,
+                                                plan_.input_slots - 1));
+  }
+
   void check_address(BufferId buffer, int copy) const {
     if (buffer < 0 || static_cast<std::size_t>(buffer) >= plan_.buffers.size())
       throw Error(ErrorCode::usage, fmt::format("buffer {} does not exist; the plan has {}", buffer,
@@ -329,9 +335,7 @@ Scheduler::Scheduler(Backend& backend, Plan plan, SchedulerOptions options, OnRe
 Scheduler::~Scheduler() = default;
 
 void Scheduler::push(int input_slot, std::uint64_t step) {
-  if (input_slot < 0 || input_slot >= impl_->plan_.input_slots)
-    throw Error(ErrorCode::usage, fmt::format("input slot {} is out of range 0 .. {}", input_slot,
-                                              impl_->plan_.input_slots - 1));
+  impl_->check_input_slot(input_slot);
   try {
     impl_->push({0, step, input_slot});
   } catch (...) {
@@ -350,7 +354,8 @@ void Scheduler::drain() {
 }
 
 void Scheduler::wait_input_free(int input_slot) {
-  impl_->backend_.block(impl_->input_free_.at(static_cast<std::size_t>(input_slot)).get());
+  impl_->check_input_slot(input_slot);
+  impl_->backend_.block(impl_->input_free_[static_cast<std::size_t>(input_slot)].get());
 }
 
 void* Scheduler::address(BufferId buffer, int copy) const {

@@ -46,6 +46,7 @@ const BackendCase kHost{"host", &make_host_backend};
 const BackendCase kTrace{"trace",
                          [] { return std::unique_ptr<Backend>(std::make_unique<TraceBackend>()); }};
 
+std::string numbered(std::string name, int i) { return name.append(std::to_string(i)); }
 std::string case_name(const ::testing::TestParamInfo<BackendCase>& info) { return info.param.name; }
 
 class ContractBase : public ::testing::TestWithParam<BackendCase> {
@@ -105,7 +106,7 @@ TEST_P(Contract, TwoThousandOperationsRunInTheOrderTheyWereQueued) {
   std::vector<std::string> expected;
   Stream stream = make_stream(*backend_, "q");
   for (int i = 0; i < 2000; ++i) {
-    expected.push_back("k" + std::to_string(i));
+    expected.push_back(numbered("k", i));
     backend_->enqueue(stream.get(),
                       kernel(expected.back(), {{&cell, sizeof(cell), Access::write, "cell"}}));
   }
@@ -365,11 +366,10 @@ TEST_P(ExecutingContract, AnEventMayBeDestroyedWhileItsWorkIsQueued) {
   backend_->enqueue(q1.get(), hold(gate));
   for (int i = 0; i < 50; ++i) {
     Event e = make_event(*backend_, "e");
-    const std::string n = std::to_string(i);
-    backend_->enqueue(q1.get(), kernel("a" + n));
+    backend_->enqueue(q1.get(), kernel(numbered("a", i)));
     backend_->record(e.get(), q1.get());
     backend_->wait(q2.get(), e.get());
-    backend_->enqueue(q2.get(), kernel("b" + n));
+    backend_->enqueue(q2.get(), kernel(numbered("b", i)));
   }  // q1 = [held, a0, e, a1, e, ...], q2 = [waits e, b0, waits e, b1, ...], every e destroyed
   gate.open();
   backend_->synchronise(q1.get());
@@ -377,8 +377,8 @@ TEST_P(ExecutingContract, AnEventMayBeDestroyedWhileItsWorkIsQueued) {
   const std::vector<std::string> names = order();
   ASSERT_EQ(names.size(), 100u);
   for (int i = 0; i < 50; ++i) {
-    const auto a = std::find(names.begin(), names.end(), "a" + std::to_string(i));
-    EXPECT_LT(a, std::find(names.begin(), names.end(), "b" + std::to_string(i))) << i;
+    const auto a = std::find(names.begin(), names.end(), numbered("a", i));
+    EXPECT_LT(a, std::find(names.begin(), names.end(), numbered("b", i))) << i;
   }
 }
 
