@@ -218,14 +218,14 @@ void check_conv(const Operation& op) {
 
 void check_bias_forward(const Operation& op) {
   require_float(op, 1);
-  require(op, 1, desc(op, 1).layout != Layout::nchw, "channels last");
+  require_channels_last(op, 1);
   require_type(op, 0, desc(op, 1).dtype);
   require_dims(op, 0, 1, 1, 1, desc(op, 1).c);
 }
 
 void check_bias_backward(const Operation& op) {
   require_float(op, 0);
-  require(op, 0, desc(op, 0).layout != Layout::nchw, "channels last");
+  require_channels_last(op, 0);
   require_type(op, 1, wide(desc(op, 0).dtype));
   require_dims(op, 1, 1, 1, 1, desc(op, 0).c);
 }

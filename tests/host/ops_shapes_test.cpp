@@ -98,6 +98,8 @@ bool is_free(OpKind kind, std::size_t operand, char dimension) {
   switch (kind) {
     case OpKind::relu_forward:
       return true;
+    case OpKind::argmax:
+      return operand == 0 && dimension == 'c';
     case OpKind::bias_forward:
       return operand == 1 && dimension != 'c';
     case OpKind::bias_backward:
