@@ -1,1 +1,267 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "common.hpp"
+
+#include <cblas.h>
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <csignal>
+#include <cstring>
+#include <ctime>
+#include <filesystem>
+#include <fstream>
+#include <tandem/engine/atomic_file.hpp>
+#include <tandem/engine/backend_host.hpp>
+#include <tandem/engine/error.hpp>
+#include <tandem/engine/loader.hpp>
+#include <tandem/models/segmenter.hpp>
+#include <thread>
+#include <vector>
+#if defined(TANDEM_HAS_CUDA)
+#include <tandem/engine/cuda_info.hpp>
+#endif
+
+namespace tandem::program {
+namespace {
+
+namespace fs = std::filesystem;
+
+volatile std::sig_atomic_t interrupt_seen = 0;
+
+/// Value of the first line "key<separator>value" of a text file; empty if there is none.
+std::string value_in_file(const char* path, const std::string& key, char separator) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    if (line.rfind(key, 0) != 0) continue;
+    const std::size_t at = line.find(separator);
+    if (at == std::string::npos) continue;
+    const std::size_t begin = line.find_first_not_of(" \t\"", at + 1);
+    const std::size_t end = line.find_last_not_of(" \t\"");
+    return begin == std::string::npos ? std::string() : line.substr(begin, end - begin + 1);
+  }
+  return {};
+}
+
+std::string or_unknown(const std::string& text) { return text.empty() ? "unknown" : text; }
+
+}  // namespace
+
+// --- device
+// ---------------------------------------------------------------------------------------
+
+CLI::Option* add_device_option(Options& options, std::string& device) {
+  return options.text("--device", device, "auto|host|cuda:N", "what runs the operations");
+}
+
+Device open_device(const std::string& name) {
+  if (name == "auto") return {make_host_backend(), "host", "no CUDA backend is built in yet"};
+  if (name == "host") return {make_host_backend(), "host", "asked for"};
+
+  const std::string prefix = "cuda:";
+  int index = -1;
+  const char* const end = name.data() + name.size();
+  if (name.rfind(prefix, 0) == 0) {
+    const auto [stop, error] = std::from_chars(name.data() + prefix.size(), end, index);
+    if (error != std::errc{} || stop != end) index = -1;
+  }
+  if (index < 0)
+    throw Error(ErrorCode::usage,
+                fmt::format("--device: '{}' is not allowed; allowed: auto, host, cuda:N", name));
+  std::string why = "no CUDA backend is built in yet";
+#if defined(TANDEM_HAS_CUDA)
+  if (const CudaInfo cuda = query_cuda(); !cuda.reason.empty())
+    why += fmt::format(", and {}", cuda.reason);
+  else if (index >= static_cast<int>(cuda.devices.size()))
+    why += fmt::format(", and there are {} devices", cuda.devices.size());
+#endif
+  throw Error(ErrorCode::no_device, fmt::format("--device {}: {}", name, why),
+              "--device host runs everything on the processor");
+}
+
+// --- data
+// -----------------------------------------------------------------------------------------
+
+void add_data_options(Options& options, DataChoice& choice) {
+  options.text("--data", choice.data, "fashion-scenes[:DIR]|synthetic",
+               "pictures with labels; DIR holds the four IDX files of Fashion-MNIST");
+  options.number("--garments", choice.garments, 1, 4, "garments in a scene");
+  options.real("--garment-scale", choice.garment_scale, 0.1, 1.0,
+               "smallest side of a garment, as a share of the picture's; the largest is 1");
+}
+
+bool has_held_out(const DataChoice& choice) { return choice.data != "synthetic"; }
+
+std::shared_ptr<const SegmentationData> open_data(const DataChoice& choice, Split split,
+                                                  std::int64_t image, std::int64_t classes,
+                                                  std::uint64_t seed) {
+  const std::size_t colon = choice.data.find(':');
+  const std::string name = choice.data.substr(0, colon);
+  const std::string directory = colon == std::string::npos ? "" : choice.data.substr(colon + 1);
+  if (colon != std::string::npos && directory.empty())
+    throw Error(ErrorCode::usage, fmt::format("--data {}: no folder after the colon", choice.data));
+
+  if (name == "synthetic" && directory.empty())
+    return make_synthetic(image, classes == 0 ? 10 : classes, seed);
+  if (name == "fashion-scenes") {
+    FashionScenesOptions options;
+    options.directory = directory;
+    options.split = split;
+    options.image = image;
+    options.seed = seed;
+    options.garments = static_cast<int>(choice.garments);
+    options.min_scale = choice.garment_scale;
+    std::shared_ptr<const SegmentationData> data = make_fashion_scenes(options);
+    if (classes != 0 && classes != data->classes())
+      throw Error(ErrorCode::usage, fmt::format("--classes is {}, but {} has {} classes", classes,
+                                                name, data->classes()));
+    return data;
+  }
+  if (name == "fashion-mnist" || name == "cifar10" || name == "folder")
+    throw Error(ErrorCode::usage,
+                fmt::format("--data {}: segmentation of '{}' is not in this version; allowed: "
+                            "fashion-scenes[:DIR], synthetic",
+                            choice.data, name));
+  throw Error(ErrorCode::usage,
+              fmt::format("--data: '{}' is not allowed; allowed: fashion-scenes[:DIR], synthetic",
+                          choice.data));
+}
+
+// --- model
+// ----------------------------------------------------------------------------------------
+
+InitScheme init_scheme(const std::string& name) {
+  return name == "torch" ? InitScheme::torch : InitScheme::he;
+}
+
+Schedule schedule(const std::string& name) {
+  return name == "serial" ? Schedule::serial : Schedule::overlap;
+}
+
+EngineConfig segmenter_config(std::int64_t image, std::int64_t classes, std::int64_t batch) {
+  EngineConfig config;
+  config.frozen = segmenter_encoder(image);
+  config.trained = segmenter_decoder(image, classes);
+  config.image = image;
+  config.batch = batch;
+  return config;
+}
+
+SegmenterWeights initial_segmenter(const EngineConfig& config, InitScheme scheme,
+                                   std::uint64_t seed) {
+  return {initialise(config.frozen, scheme, seed, 0), initialise(config.trained, scheme, seed, 1)};
+}
+
+void predict_samples(Backend& backend, const EngineConfig& config, const SegmenterWeights& weights,
+                     const std::shared_ptr<const SegmentationData>& data, std::int64_t count,
+                     int workers, const OnPicture& on_picture) {
+  const std::size_t pixels = static_cast<std::size_t>(config.image * config.image);
+  std::vector<std::uint8_t> picture(3 * pixels), truth(pixels);
+  // The input slot may hold a later batch by the time a prediction is delivered, so the truth is
+  // made once more.
+  const auto on_prediction = [&](std::uint64_t step, const std::uint8_t* classes) {
+    const std::int64_t first = static_cast<std::int64_t>(step) * config.batch;
+    const std::int64_t last = std::min(first + config.batch, count);
+    for (std::int64_t index = first; index < last; ++index) {
+      data->sample(index, picture.data(), truth.data());
+      on_picture(index, picture.data(), truth.data(),
+                 classes + static_cast<std::size_t>(index - first) * pixels);
+    }
+  };
+
+  Predictor predictor(backend, config, on_prediction);
+  predictor.set_frozen(weights.encoder);
+  predictor.set_trained(weights.decoder);
+  LoaderOptions options;
+  options.workers = workers;
+  options.batch = config.batch;
+  options.steps = static_cast<std::uint64_t>((count + config.batch - 1) / config.batch);
+  options.samples = count;
+  options.classes = data->classes();
+  Loader loader(data, options, predictor.inputs(),
+                [&predictor](int slot) { predictor.wait_input_free(slot); });
+  for (int slot; (slot = loader.next()) >= 0;) {
+    if (interrupted()) throw Error(ErrorCode::interrupted, "interrupted while predicting");
+    predictor.predict(slot);
+    loader.submitted(slot);
+  }
+  predictor.finish();
+}
+
+// --- results
+// --------------------------------------------------------------------------------------
+
+Json environment() {
+  Json json;
+  json["cpu"] = or_unknown(value_in_file("/proc/cpuinfo", "model name", ':'));
+  json["cores"] = std::thread::hardware_concurrency();
+  json["compiler"] = "g++ " __VERSION__;
+  json["openblas"] = fmt::format("{} ({})", openblas_get_config(), openblas_get_corename());
+  utsname kernel{};
+  uname(&kernel);
+  json["os"] =
+      fmt::format("{}, {} {}", or_unknown(value_in_file("/etc/os-release", "PRETTY_NAME=", '=')),
+                  kernel.sysname, kernel.release);
+  json["version"] = TANDEM_VERSION;
+  const std::string commit = TANDEM_COMMIT;
+  json["commit"] = commit.empty() ? Json(nullptr) : Json(commit);
+  json["date"] = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
+  return json;
+}
+
+std::string to_text(const Json& value, int indent) {
+  return value.dump(indent, ' ', false, Json::error_handler_t::replace);
+}
+
+void check_writable(const std::string& option, const std::string& path) {
+  const fs::path folder = fs::path(path).has_parent_path() ? fs::path(path).parent_path() : ".";
+  std::error_code ignored;
+  std::string why;
+  if (!fs::exists(folder, ignored))
+    why = fmt::format("there is no folder {}", folder.string());
+  else if (!fs::is_directory(folder, ignored))
+    why = fmt::format("{} is not a folder", folder.string());
+  else if (fs::is_directory(path, ignored))
+    why = "it is a folder";
+  else if (access(fs::exists(path, ignored) ? path.c_str() : folder.c_str(), W_OK) != 0)
+    why = std::strerror(errno);
+  if (!why.empty())
+    throw Error(ErrorCode::data, fmt::format("{} {}: cannot be written: {}", option, path, why));
+}
+
+void write_file(const std::string& path, const std::string& text) {
+  AtomicFile file(path);
+  file.write(text.data(), text.size());
+  file.commit();
+}
+
+void write_json(const std::string& path, const Json& value) {
+  if (path.empty()) return;
+  const std::string text = to_text(value, 2) + "\n";
+  if (path == "-")
+    fmt::print("{}", text);
+  else
+    write_file(path, text);
+}
+
+std::string count_of(std::int64_t count, const std::string& noun) {
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
+}
+
+// --- stopping
+// -------------------------------------------------------------------------------------
+
+void watch_interrupt() {
+  struct sigaction action {};
+  action.sa_handler = [](int) { interrupt_seen = 1; };
+  // The second one finds the default action, which ends the process.
+  action.sa_flags = static_cast<int>(SA_RESETHAND | SA_RESTART);
+  sigaction(SIGINT, &action, nullptr);
+}
+
+bool interrupted() noexcept { return interrupt_seen != 0; }
+
+}  // namespace tandem::program

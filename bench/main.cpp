@@ -1,1 +1,89 @@
-int main() { return 0; }
+// SPDX-License-Identifier: Apache-2.0
+// The program `tandem`. Results go to standard output, everything else to standard error; the exit
+// code is the value of ErrorCode.
+#include <cblas.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+#include <new>
+#include <tandem/engine/error.hpp>
+
+#include "common.hpp"
+
+namespace tandem::program {
+namespace {
+
+int report(ErrorCode code, std::string message, const std::string& hint = {}) {
+  std::replace(message.begin(), message.end(), '\n', ' ');
+  fmt::print(stderr, "tandem: {}\n", message);
+  if (!hint.empty()) fmt::print(stderr, "  hint: {}\n", hint);
+  return static_cast<int>(code);
+}
+
+[[noreturn]] void refuse_no_command(const CLI::App& root) {
+  const CLI::App& command = chosen_command(root);
+  const bool top = command.get_parent() == nullptr;
+  std::string names;
+  for (const CLI::App* sub : command.get_subcommands([](const CLI::App*) { return true; }))
+    if (sub->get_group() == "Subcommands") names += (names.empty() ? "" : ", ") + sub->get_name();
+  throw Error(
+      ErrorCode::usage,
+      fmt::format("no {}; allowed: {}",
+                  top ? "command" : fmt::format("workload for '{}'", command.get_name()), names),
+      "--help lists the options");
+}
+
+int run(int argc, char** argv) {
+  CLI::App app("Trains networks cut into stages, each stage on its own stream.", "tandem");
+  app.set_version_flag("--version", "tandem " TANDEM_VERSION);
+  app.set_help_flag("--help", "Show this text");
+  Command selected;
+  add_info(app, selected);
+  add_train(app, selected);
+  add_bench(app, selected);
+  add_predict(app, selected);
+  for (const char* name : {"tune", "find-batch", "profile", "augment", "eval", "report", "compare"})
+    add_later_command(app, name);
+
+  try {
+    std::vector<std::string> arguments = with_config_file({argv + 1, argv + argc});
+    std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them last first
+    app.parse(std::move(arguments));
+  } catch (const CLI::ExtrasError&) {
+    refuse_unknown(app);
+  } catch (const CLI::ArgumentMismatch& error) {
+    const std::string text =
+        error.what();  // "--steps: 1 required ... missing", or another sentence
+    const std::size_t colon = text.find(':');
+    return report(ErrorCode::usage,
+                  colon == std::string::npos ? text : text.substr(0, colon) + " needs a value");
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
+    return report(ErrorCode::usage, error.what());
+  }
+  if (!selected) refuse_no_command(app);
+  selected();
+  if (std::fflush(stdout) != 0) throw Error(ErrorCode::data, "standard output cannot be written");
+  return 0;
+}
+
+}  // namespace
+}  // namespace tandem::program
+
+int main(int argc, char** argv) {
+  using namespace tandem;
+  // The stages are the parallelism; a GEMM that spreads over all cores would blur what overlapping
+  // gains. A process-wide setting, so it is made here and not in the library.
+  openblas_set_num_threads(1);
+  try {
+    return program::run(argc, argv);
+  } catch (const Error& error) {
+    return program::report(error.code(), error.what(), error.hint());
+  } catch (const std::bad_alloc&) {
+    return program::report(ErrorCode::out_of_memory, "not enough memory");
+  } catch (const std::exception& error) {
+    return program::report(ErrorCode::run_failed, error.what());
+  }
+}

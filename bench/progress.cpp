@@ -1,1 +1,57 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "progress.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <utility>
+
+namespace tandem::program {
+namespace {
+constexpr std::uint64_t kBarWidth = 24;
+constexpr auto kRedraw = std::chrono::milliseconds(100);
+
+/// https://no-color.org: set and not empty.
+bool no_colour() {
+  const char* value = std::getenv("NO_COLOR");
+  return value != nullptr && *value != '\0';
+}
+}  // namespace
+
+Progress::Progress(std::string label, std::uint64_t total, bool quiet)
+    : label_(std::move(label)),
+      total_(total),
+      quiet_(quiet),
+      terminal_(isatty(STDERR_FILENO) == 1),
+      colour_(!no_colour()) {}
+
+Progress::~Progress() {
+  if (drawn_) std::fputc('\n', stderr);
+}
+
+void Progress::update(std::uint64_t done, const std::string& text) {
+  if (quiet_ || total_ == 0) return;
+  if (terminal_) {
+    const auto now = std::chrono::steady_clock::now();
+    if (done != total_ && now - last_draw_ < kRedraw) return;
+    last_draw_ = now;
+    draw(done, text);
+    return;
+  }
+  const std::uint64_t tenths = done * 10 / total_;
+  if (tenths == tenths_) return;
+  tenths_ = tenths;
+  fmt::print(stderr, "{} {}/{}{}{}\n", label_, done, total_, text.empty() ? "" : "  ", text);
+}
+
+void Progress::draw(std::uint64_t done, const std::string& text) {
+  const std::uint64_t filled = done * kBarWidth / total_;
+  fmt::print(stderr, "\r{} [{}{:#<{}}{}{:.<{}}] {}/{}  {}  ", label_, colour_ ? "\x1b[32m" : "", "",
+             filled, colour_ ? "\x1b[0m" : "", "", kBarWidth - filled, done, total_, text);
+  std::fflush(stderr);
+  drawn_ = true;
+}
+
+}  // namespace tandem::program

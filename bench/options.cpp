@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "options.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <fstream>
+#include <iterator>
+#include <numeric>
+#include <optional>
+#include <sstream>
+#include <tandem/engine/error.hpp>
+#include <tandem/models/segmenter.hpp>
+
+namespace tandem::program {
+namespace {
+
+constexpr const char* kLater = "is not in this version";
+
+bool contains(const std::vector<std::string>& words, const std::string& word) {
+  return std::find(words.begin(), words.end(), word) != words.end();
+}
+
+template <class T>
+std::optional<T> parse(const std::string& text) {
+  T value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+/// Refuses values outside [low, high], NaN included.
+template <class T>
+CLI::Validator in_range(T low, T high, const std::vector<std::string>& later = {}) {
+  const std::string kind = std::is_integral_v<T> ? "a whole number" : "a number";
+  const std::string range = fmt::format("{} to {}", low, high);
+  return CLI::Validator(
+      [=](std::string& text) -> std::string {
+        if (contains(later, text)) return fmt::format("'{}' {}", text, kLater);
+        const std::optional<T> value = parse<T>(text);
+        if (value && *value >= low && *value <= high) return {};
+        return fmt::format("'{}' is not allowed; allowed: {} from {}", text, kind, range);
+      },
+      range);
+}
+
+CLI::Validator one_of(const std::vector<std::string>& allowed,
+                      const std::vector<std::string>& later) {
+  return CLI::Validator(
+      [=](std::string& text) -> std::string {
+        if (contains(allowed, text)) return {};
+        if (contains(later, text))
+          return fmt::format("'{}' {}; allowed: {}", text, kLater, fmt::join(allowed, ", "));
+        return fmt::format("'{}' is not allowed; allowed: {}", text, fmt::join(allowed, ", "));
+      },
+      fmt::format("{}", fmt::join(allowed, "|")));
+}
+
+/// Levenshtein distance.
+std::size_t edit_distance(const std::string& a, const std::string& b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::size_t diagonal = row[0];
+    row[0] = i;
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, replaced});
+    }
+  }
+  return row[b.size()];
+}
+
+std::string nearest(const std::string& word, const std::vector<std::string>& names) {
+  const auto best =
+      std::min_element(names.begin(), names.end(), [&](const auto& left, const auto& right) {
+        return edit_distance(word, left) < edit_distance(word, right);
+      });
+  return best == names.end() ? std::string() : *best;
+}
+
+/// "name=value" pairs of a JSON object.
+std::vector<std::pair<std::string, std::string>> read_json_config(const std::string& path,
+                                                                  const std::string& text) {
+  const Json object = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!object.is_object())
+    throw Error(ErrorCode::data, fmt::format("--config {}: not a JSON object", path));
+  std::vector<std::pair<std::string, std::string>> pairs;
+  const auto to_text = [](const Json& value) {
+    return value.is_string() ? value.get<std::string>() : value.dump();
+  };
+  for (const auto& [name, value] : object.items()) {
+    if (value.is_null()) continue;
+    std::vector<std::string> parts;
+    if (value.is_array())
+      std::transform(value.begin(), value.end(), std::back_inserter(parts), to_text);
+    else
+      parts.push_back(to_text(value));
+    pairs.emplace_back(name, fmt::format("{}", fmt::join(parts, ",")));
+  }
+  return pairs;
+}
+
+std::vector<std::pair<std::string, std::string>> read_toml_config(const std::string& path,
+                                                                  const std::string& text) {
+  std::istringstream stream(text);
+  std::vector<std::pair<std::string, std::string>> pairs;
+  for (const CLI::ConfigItem& item : CLI::ConfigBase().from_config(stream)) {
+    if (!item.parents.empty())
+      throw Error(ErrorCode::data,
+                  fmt::format("--config {}: section '{}'; allowed: lines of name = value", path,
+                              item.parents.front()));
+    pairs.emplace_back(item.name, fmt::format("{}", fmt::join(item.inputs, ",")));
+  }
+  return pairs;
+}
+
+}  // namespace
+
+Options::Options(CLI::App& app) : app_(&app) {
+  // As in GNU tools: the last of several wins.
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  app.add_option("--config", config_file_,
+                 "JSON or TOML file of options; those on the command line win")
+      ->type_name("FILE");
+}
+
+template <class T>
+CLI::Option* Options::add(const std::string& name, T& value, const std::string& type,
+                          const std::string& help) {
+  values_.emplace_back(name.substr(2), [&value] { return Json(value); });
+  return app_->add_option(name, value, help)->type_name(type)->capture_default_str();
+}
+
+CLI::Option* Options::number(const std::string& name, std::int64_t& value, std::int64_t low,
+                             std::int64_t high, const std::string& help,
+                             const std::vector<std::string>& later) {
+  CLI::Option* option = add(name, value, "N", help)->check(in_range(low, high, later));
+  values_.back().second = [&value, low] { return value < low ? Json(nullptr) : Json(value); };
+  return option;
+}
+
+CLI::Option* Options::numbers(const std::string& name, std::vector<std::int64_t>& values,
+                              std::int64_t low, std::int64_t high, const std::string& help) {
+  return add(name, values, "N,N,..", help)
+      ->delimiter(',')
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->allow_extra_args(false)
+      ->default_str(fmt::format("{}", fmt::join(values, ",")))
+      ->check(in_range(low, high, {"auto"}));
+}
+
+CLI::Option* Options::real(const std::string& name, double& value, double low, double high,
+                           const std::string& help) {
+  return add(name, value, "X", help)->check(in_range(low, high));
+}
+
+CLI::Option* Options::choice(const std::string& name, std::string& value,
+                             const std::vector<std::string>& allowed, const std::string& help,
+                             const std::vector<std::string>& later) {
+  return add(name, value, "WORD", help)->check(one_of(allowed, later));
+}
+
+CLI::Option* Options::choices(const std::string& name, std::vector<std::string>& values,
+                              const std::vector<std::string>& allowed, const std::string& help,
+                              const std::vector<std::string>& later) {
+  return add(name, values, "WORD,..", help)
+      ->delimiter(',')
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->allow_extra_args(false)
+      ->default_str(fmt::format("{}", fmt::join(values, ",")))
+      ->check(one_of(allowed, later));
+}
+
+CLI::Option* Options::text(const std::string& name, std::string& value, const std::string& type,
+                           const std::string& help) {
+  CLI::Option* option = add(name, value, type, help);
+  values_.back().second = [&value] { return value.empty() ? Json(nullptr) : Json(value); };
+  return option;
+}
+
+CLI::Option* Options::flag(const std::string& name, bool& value, const std::string& help) {
+  values_.emplace_back(name.substr(2), [&value] { return Json(value); });
+  return app_->add_flag(name, value, help);
+}
+
+CLI::Option* Options::image(std::int64_t& value) {
+  const auto check = [](std::string& text) -> std::string {
+    try {
+      check_image_size(parse<std::int64_t>(text).value_or(0));
+      return {};
+    } catch (const Error&) {
+      return fmt::format("'{}' is not allowed; allowed: a power of two from 32 to 512", text);
+    }
+  };
+  CLI::Option* option = add("--image", value, "S", "side of the pictures in pixels, a power of two")
+                            ->check(CLI::Validator(check, "32 to 512"));
+  values_.back().second = [&value] { return value == 0 ? Json(nullptr) : Json(value); };
+  return option;
+}
+
+Json Options::effective() const {
+  Json config = Json::object();
+  for (const auto& [name, value] : values_) config[name] = value();
+  return config;
+}
+
+void add_later_option(CLI::App& app, const std::string& name) {
+  app.add_option_function<std::vector<std::string>>(
+         name,
+         [name](const std::vector<std::string>&) {
+           throw Error(ErrorCode::usage, fmt::format("{} {}", name, kLater));
+         },
+         "(later version)")
+      ->expected(0, 1)
+      ->type_name("")
+      ->group("Not in this version");
+}
+
+void add_later_command(CLI::App& app, const std::string& name) {
+  const std::string parent = app.get_parent() == nullptr ? "" : app.get_name() + " ";
+  app.add_subcommand(name)->allow_extras()->group("Not in this version")->callback([parent, name] {
+    throw Error(ErrorCode::usage, fmt::format("'{}{}' {}", parent, name, kLater));
+  });
+}
+
+std::vector<std::string> with_config_file(const std::vector<std::string>& arguments) {
+  const std::string option = "--config";
+  std::optional<std::string> path;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    if (arguments[i] == option && i + 1 < arguments.size()) path = arguments[i + 1];
+    if (arguments[i].rfind(option + "=", 0) == 0) path = arguments[i].substr(option.size() + 1);
+  }
+  if (!path) return arguments;
+
+  std::ifstream file(*path, std::ios::binary);
+  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  if (!file.is_open() || file.bad())
+    throw Error(ErrorCode::data, fmt::format("--config {}: cannot be read", *path));
+  const std::size_t first = text.find_first_not_of(" \t\r\n");
+  const bool json = first != std::string::npos && text[first] == '{';
+
+  std::vector<std::string> all = arguments;
+  for (const auto& [name, value] :
+       json ? read_json_config(*path, text) : read_toml_config(*path, text)) {
+    const std::string full = "--" + name;
+    const bool given = std::any_of(arguments.begin(), arguments.end(), [&](const auto& argument) {
+      return argument == full || argument.rfind(full + "=", 0) == 0;
+    });
+    if (!given) all.push_back(full + "=" + value);
+  }
+  return all;
+}
+
+const CLI::App& chosen_command(const CLI::App& root) {
+  const std::vector<CLI::App*> chosen = root.get_subcommands();
+  return chosen.empty() ? root : chosen_command(*chosen.front());
+}
+
+void refuse_unknown(const CLI::App& root) {
+  const CLI::App& command = chosen_command(root);
+  const std::vector<std::string> left = root.remaining(/*recurse=*/true);
+  const std::string word = left.empty() ? std::string() : left.front();
+  std::vector<std::string> names;
+  std::string what = "command";
+  if (word.rfind('-', 0) == 0) {
+    what = "option";
+    for (const CLI::Option* option : command.get_options())
+      for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  } else {
+    for (const CLI::App* sub : command.get_subcommands([](const CLI::App*) { return true; }))
+      names.push_back(sub->get_name());
+    if (names.empty()) what = "argument";
+  }
+  const std::string name = word.substr(0, word.find('='));
+  const std::string near = nearest(name, names);
+  throw Error(ErrorCode::usage, fmt::format("unknown {} '{}'", what, name),
+              near.empty() ? std::string() : fmt::format("did you mean '{}'?", near));
+}
+
+}  // namespace tandem::program

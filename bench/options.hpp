@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// Options of a sub-command: CLI11 parses, this adds our messages, ranges and the configuration that
+// is stored with every result.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace tandem::program {
+
+using Json = nlohmann::ordered_json;
+
+/// Adds options to one sub-command. Values outside their range are refused with the option, the
+/// value and the range; values that a later version will know are refused with those words.
+/// The variables must live until the command has run.
+class Options {
+ public:
+  explicit Options(CLI::App& app);
+
+  CLI::App& app() noexcept { return *app_; }
+
+  /// A whole number in [low, high]. A default below `low` stands for "not given".
+  CLI::Option* number(const std::string& name, std::int64_t& value, std::int64_t low,
+                      std::int64_t high, const std::string& help,
+                      const std::vector<std::string>& later = {});
+  /// Several whole numbers, separated by commas.
+  CLI::Option* numbers(const std::string& name, std::vector<std::int64_t>& values, std::int64_t low,
+                       std::int64_t high, const std::string& help);
+  /// A number in [low, high].
+  CLI::Option* real(const std::string& name, double& value, double low, double high,
+                    const std::string& help);
+  /// One of some words.
+  CLI::Option* choice(const std::string& name, std::string& value,
+                      const std::vector<std::string>& allowed, const std::string& help,
+                      const std::vector<std::string>& later = {});
+  /// Several of some words, separated by commas.
+  CLI::Option* choices(const std::string& name, std::vector<std::string>& values,
+                       const std::vector<std::string>& allowed, const std::string& help,
+                       const std::vector<std::string>& later = {});
+  CLI::Option* text(const std::string& name, std::string& value, const std::string& type,
+                    const std::string& help);
+  CLI::Option* flag(const std::string& name, bool& value, const std::string& help);
+  /// --image: a picture side that the segmenter takes.
+  CLI::Option* image(std::int64_t& value);
+
+  /// Every option with the value in force, null where there is none. Can be read by --config.
+  Json effective() const;
+
+ private:
+  template <class T>
+  CLI::Option* add(const std::string& name, T& value, const std::string& type,
+                   const std::string& help);
+
+  CLI::App* app_;
+  std::string config_file_;  // read by main() before parsing; here for the help text
+  std::vector<std::pair<std::string, std::function<Json()>>> values_;
+};
+
+/// An option that a later version will have: giving it is an error that says so.
+void add_later_option(CLI::App& app, const std::string& name);
+
+/// A sub-command that a later version will have.
+void add_later_command(CLI::App& app, const std::string& name);
+
+/// Arguments with what the file of `--config` adds: options that are not given in `arguments`.
+/// The file is JSON ({"batch": 8}) or TOML (batch = 8). Throws Error{data}.
+std::vector<std::string> with_config_file(const std::vector<std::string>& arguments);
+
+/// Throws Error{usage} for arguments that nothing took: unknown options and commands, with the
+/// nearest name as a hint.
+[[noreturn]] void refuse_unknown(const CLI::App& root);
+
+/// The deepest sub-command that was given; the root if none was.
+const CLI::App& chosen_command(const CLI::App& root);
+
+}  // namespace tandem::program

@@ -1,0 +1,413 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The program as a user meets it: results, exit codes, messages, files.
+
+usage: cli_test.py PROGRAM [unittest options]
+"""
+import fcntl
+import gzip
+import json
+import os
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+import unittest
+from pathlib import Path
+
+PROGRAM = ""
+SUMMARY_KEYS = {
+    "workload", "device", "schedule", "precision", "batch", "image", "steps", "seed", "cores",
+    "first_loss", "last_loss", "steps_per_s", "images_per_s", "pixel_accuracy", "miou",
+    "garment_miou", "background_miou", "weights_sha256", "garment_iou", "class_names", "plan_hash",
+    "config"}
+ROW_KEYS = {
+    "workload", "batch", "image", "schedule", "precision", "device", "input", "workers", "warmup",
+    "steps", "steps_per_s", "images_per_s", "stage_ms", "bound", "gain", "memory_bytes",
+    "plan_hash", "verified"}
+
+
+def idx(shape, data):
+    return struct.pack(f">HBB{len(shape)}I", 0, 8, len(shape), *shape) + bytes(data)
+
+
+def garment_pictures(count):
+    """A bright rectangle in each picture, its height by the label."""
+    data = bytearray()
+    for i in range(count):
+        height = 4 + 2 * (i % 10)
+        data += bytes(200 if 4 <= x < 24 and y < height else 0 for y in range(28) for x in range(28))
+    return idx((count, 28, 28), data)
+
+
+def write_garments(folder, count=20):
+    """The four files of Fashion-MNIST, small."""
+    folder.mkdir()
+    for split in ("train", "t10k"):
+        (folder / f"{split}-images-idx3-ubyte").write_bytes(garment_pictures(count))
+        labels = idx((count,), [i % 10 for i in range(count)])
+        (folder / f"{split}-labels-idx1-ubyte.gz").write_bytes(gzip.compress(labels))
+
+
+def safetensors(header, data=b""):
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + data
+
+
+class CommandLine(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+        self.data = self.folder / "data"
+        write_garments(self.data)
+
+    def run_program(self, *arguments, environment=None):
+        return subprocess.run([PROGRAM, *map(str, arguments)], cwd=self.folder, text=True,
+                              capture_output=True, timeout=300,
+                              env={**os.environ, **(environment or {})})
+
+    def succeed(self, *arguments):
+        result = self.run_program(*arguments)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertNotIn("tandem:", result.stderr)
+        return result
+
+    def train(self, *arguments):
+        """Arguments of a very small training run; later ones win."""
+        return ("train", "segment", "--data", f"fashion-scenes:{self.data}", "--image", 32, "--batch",
+                2, "--steps", 3, "--eval", 4, *arguments)
+
+    def bench(self, *arguments):
+        if "--batch" not in arguments:
+            arguments = ("--batch", 2, *arguments)
+        return ("bench", "segment", "--image", 32, "--steps", 6, "--windows", 3, "--warmup", 2,
+                "--workers", 2, *arguments)
+
+    def files(self):
+        return {path.relative_to(self.folder): path.read_bytes() if path.is_file() else None
+                for path in self.folder.rglob("*")}
+
+    def refuse(self, code, words, *arguments):
+        """One message with these words, this exit code, nothing on stdout, nothing written."""
+        before = self.files()
+        result = self.run_program(*arguments)
+        self.assertEqual(result.returncode, code, result.stderr)
+        messages = [line for line in result.stderr.splitlines() if line.startswith("tandem:")]
+        self.assertEqual(len(messages), 1, result.stderr)
+        for word in words if isinstance(words, (list, tuple)) else [words]:
+            self.assertIn(word, result.stderr)
+        for line in result.stderr.splitlines():
+            self.assertTrue(line.startswith(("tandem: ", "  hint: ")), result.stderr)
+        self.assertEqual(result.stdout, "")
+        self.assertEqual(self.files(), before)
+
+    # --- help, versions, usage -------------------------------------------------------------------
+
+    def test_help_and_version(self):
+        self.assertRegex(self.succeed("--version").stdout, r"^tandem \d+\.\d+\.\d+\n$")
+        commands = self.succeed("--help").stdout
+        for command in ("info", "train", "bench", "predict"):
+            self.assertIn(command, commands)
+        options = self.succeed("train", "segment", "--help").stdout
+        for option in ("--batch", "--schedule", "--lr", "--out", "1 to 65536"):
+            self.assertIn(option, options)
+
+    def test_info(self):
+        text = self.succeed("info").stdout
+        for word in ("OpenBLAS", "compiler", "missing"):
+            self.assertIn(word, text)
+        info = json.loads(self.succeed("info", "--json", "-").stdout)
+        self.assertEqual(info["schema"], 1)
+        self.assertIn("host", info["backends"])
+        self.assertTrue(info["missing"])
+
+    def test_unknown_names(self):
+        self.refuse(2, ["unknown option '--batchsize'", "'--batch'"], *self.train("--batchsize", 4))
+        self.refuse(2, ["unknown option '--schedul'", "'--schedule'"], *self.bench("--schedul=serial"))
+        self.refuse(2, ["unknown command 'trian'", "'train'"], "trian", "segment")
+        self.refuse(2, ["unknown command 'segmnt'", "'segment'"], "train", "segmnt")
+        self.refuse(2, "unknown argument 'more'", *self.train("more"))
+        self.refuse(2, "no command")
+        self.refuse(2, "no workload for 'train'; allowed: segment", "train")
+        self.refuse(2, "--weights", "predict", "segment")
+
+    def test_later_versions(self):
+        later = "not in this version"
+        for command in ("tune", "find-batch", "profile", "augment", "eval", "report", "compare"):
+            self.refuse(2, [command, later], command, "--some", "argument")
+        for command in (("train", "classify"), ("train", "resnet18"), ("bench", "classify"),
+                        ("bench", "resnet18"), ("bench", "overlap"), ("train", "--model", "file")):
+            self.refuse(2, [command[1], later], *command)
+        self.refuse(2, ["--resume", later], *self.train("--resume"))
+        self.refuse(2, ["--resume", later], *self.train("--resume", "file"))
+        for schedule in ("graph", "auto"):
+            self.refuse(2, [schedule, later], *self.train("--schedule", schedule))
+            self.refuse(2, [schedule, later], *self.bench("--schedule", f"serial,{schedule}"))
+        for precision in ("tf32", "bf16"):
+            self.refuse(2, [precision, later], *self.train("--precision", precision))
+        self.refuse(2, ["auto", later], *self.train("--batch", "auto"))
+        for data in ("cifar10:x", "folder:x", "fashion-mnist"):
+            self.refuse(2, [data, later], *self.train("--data", data))
+
+    def test_values_out_of_range(self):
+        self.refuse(2, ["--image", "'48'", "power of two from 32 to 512"], *self.train("--image", 48))
+        self.refuse(2, ["--image", "'1024'"], *self.train("--image", 1024))
+        self.refuse(2, ["--batch", "'0'", "1 to"], *self.train("--batch", 0))
+        self.refuse(2, ["--batch", "'0'", "1 to"], *self.bench("--batch", "4,0"))
+        self.refuse(2, ["--batch", "'2x'"], *self.train("--batch", "2x"))
+        self.refuse(2, ["--classes", "'1'", "2 to 254"], *self.train("--classes", 1))
+        self.refuse(2, ["--classes is 5", "11 classes"], *self.train("--classes", 5))
+        self.refuse(2, ["--lr", "'nan'"], *self.train("--lr", "nan"))
+        self.refuse(2, ["--lr", "'-1'"], *self.train("--lr=-1"))
+        self.refuse(2, ["--garments", "'5'", "1 to 4"], *self.train("--garments", 5))
+        self.refuse(2, ["--data", "'nothing'", "synthetic"], *self.train("--data", "nothing"))
+        self.refuse(2, "--steps needs a value", *self.train("--steps"))
+        self.refuse(2, ["--steps", "--epochs"], *self.train("--epochs", 1))
+
+    def test_devices(self):
+        self.refuse(4, ["cuda:0", "no CUDA backend is built in yet"], *self.train("--device", "cuda:0"))
+        self.refuse(4, "cuda:7", *self.bench("--device", "cuda:7"))
+        self.refuse(2, ["'cuda:'", "auto, host, cuda:N"], *self.train("--device", "cuda:"))
+        self.refuse(2, "'gpu'", *self.train("--device", "gpu"))
+
+    def test_config_file(self):
+        config = self.folder / "run.json"
+        config.write_text(json.dumps({"batch": 3, "steps": 2, "quiet": True}))
+        arguments = ("train", "segment", "--data", "synthetic", "--image", 32, "--config", "run.json")
+        result = self.succeed(*arguments, "--steps", 4, "--json", "-")
+        self.assertEqual(result.stderr, "")
+        summary = json.loads(result.stdout)["summary"]
+        self.assertEqual((summary["batch"], summary["steps"]), (3, 4))  # the command line wins
+        # What is stored with the result gives the same run again.
+        config.write_text(json.dumps(summary["config"]))
+        again = json.loads(self.succeed("train", "segment", "--config", "run.json").stdout)["summary"]
+        self.assertEqual(again["config"], summary["config"])
+        self.assertEqual(again["weights_sha256"], summary["weights_sha256"])
+
+        config.write_text("# as TOML\nbatch = 3\nsteps = 2\n")
+        result = self.succeed(*arguments, "--json", "-")
+        self.assertEqual(json.loads(result.stdout)["summary"]["batch"], 3)
+        config.write_text("batchs = 3\n")
+        self.refuse(2, ["'--batchs'", "'--batch'"], *arguments)
+        config.write_text('{"batch": 3')
+        self.refuse(3, ["run.json", "not a JSON object"], *arguments)
+        self.refuse(3, "nowhere.json", "train", "segment", "--config", "nowhere.json")
+
+    # --- bad files -------------------------------------------------------------------------------
+
+    def test_bad_pictures(self):
+        self.refuse(3, "/nowhere", *self.train("--data", "fashion-scenes:/nowhere"))
+        pictures = self.data / "train-images-idx3-ubyte"
+        labels = self.data / "train-labels-idx1-ubyte.gz"
+        good, good_labels = pictures.read_bytes(), labels.read_bytes()
+        for bad in (b"", good[:3], good[:1000], good + b"x", b"GIF89a" + good,
+                    gzip.compress(good)[:-20], good[:4] + b"\xff" * 12 + good[16:]):
+            with self.subTest(bad=bad[:24], size=len(bad)):
+                pictures.write_bytes(bad)
+                self.refuse(3, pictures.name, *self.train())
+        pictures.write_bytes(good)
+        for bad in (good_labels[:-9], good_labels[:20] + b"\x00" * 9 + good_labels[29:],
+                    gzip.compress(idx((20,), [10] * 20)), gzip.compress(idx((19,), [1] * 19))):
+            with self.subTest(bad=bad[:24], size=len(bad)):
+                labels.write_bytes(bad)
+                self.refuse(3, labels.name, *self.train())
+        labels.unlink()
+        self.refuse(3, "train-labels-idx1-ubyte", *self.train())
+
+    def test_bad_weights(self):
+        self.refuse(3, "none.safetensors", *self.train("--init", "none.safetensors"))
+        self.succeed(*self.train("--out", "out"))
+        good = (self.folder / "out/encoder.safetensors").read_bytes()
+        init = self.folder / "init.safetensors"
+        entry = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
+        for bad in (b"", good[:5], good[:100], good[:-1], good + b"x", b"\xff" * 8 + good[8:],
+                    safetensors(b"{not json"), safetensors({"a": {**entry, "shape": [3]}}, b"12345678"),
+                    safetensors({"a": {**entry, "data_offsets": [0, 1 << 60]}}, b"12345678"),
+                    safetensors({"a": {**entry, "dtype": "F99"}}, b"12345678"),
+                    safetensors({"a": entry}, b"12345678")):
+            init.write_bytes(bad)
+            self.refuse(3, init.name, *self.train("--init", init.name))
+        # Right as a file, but for another picture side; and a decoder is not an encoder.
+        init.write_bytes(good)
+        self.refuse(3, init.name, *self.train("--init", init.name, "--image", 64))
+        self.refuse(3, "decoder", *self.train("--init", "out/decoder.safetensors"))
+        self.refuse(3, "out2", "predict", "segment", "--weights", "out2", "--out", "a.png")
+        self.refuse(2, ["--image is 64", "32"], "predict", "segment", "--weights", "out", "--out",
+                    "a.png", "--image", 64)
+        self.refuse(3, "nowhere", "predict", "segment", "--weights", "out", "--out", "nowhere/a.png")
+        (self.folder / "out/decoder.safetensors").write_bytes(good)
+        self.refuse(3, "decoder.safetensors", "predict", "segment", "--weights", "out", "--out",
+                    "a.png", "--data", f"fashion-scenes:{self.data}")
+
+    def test_places_that_cannot_be_written(self):
+        (self.folder / "file").write_text("mine")
+        self.refuse(3, "nowhere/log", *self.train("--log", "nowhere/log"))
+        self.refuse(3, "nowhere/log", *self.train("--log", "nowhere/log", "--out", "out"))
+        self.refuse(3, "file/out", *self.train("--out", "file/out", "--log", "log"))
+        self.refuse(3, "--out file", *self.train("--out", "file"))
+        self.refuse(3, "data", *self.train("--log", "data"))
+        self.refuse(3, "nowhere/b.json", *self.bench("--json", "nowhere/b.json"))
+
+    # --- runs ------------------------------------------------------------------------------------
+
+    def test_train_and_predict(self):
+        summaries = []
+        for schedule in ("serial", "overlap"):
+            result = self.succeed(*self.train("--schedule", schedule, "--log", "log", "--out",
+                                              f"out-{schedule}", "--seed", 7))
+            self.assertIn("garment mIoU", result.stdout)
+            lines = [json.loads(line) for line in (self.folder / "log").read_text().splitlines()]
+            self.assertEqual([line["step"] for line in lines[:-1]], [0, 1, 2])
+            losses = [line["loss"] for line in lines[:-1]]
+            for loss in losses:
+                self.assertTrue(0 < loss < 10)
+            summary = lines[-1]["summary"]
+            self.assertLessEqual(SUMMARY_KEYS, summary.keys())
+            self.assertEqual(
+                [summary[key] for key in ("workload", "device", "schedule", "precision", "batch",
+                                          "image", "steps", "seed", "first_loss", "last_loss")],
+                ["segment", "host", schedule, "fp32", 2, 32, 3, 7, losses[0], losses[2]])
+            self.assertEqual(len(summary["garment_iou"]), 10)
+            self.assertEqual(len(summary["class_names"]), 11)
+            self.assertRegex(summary["weights_sha256"], r"^[0-9a-f]{64}$")
+            self.assertTrue(0 <= summary["pixel_accuracy"] <= 1)
+            self.assertTrue(0 < summary["background_miou"] < 1)
+            self.assertGreater(summary["cores"], 0)
+            self.assertEqual(sorted(path.name for path in (self.folder / f"out-{schedule}").iterdir()),
+                             ["decoder.safetensors", "encoder.safetensors", "log.jsonl"])
+            self.assertEqual((self.folder / "log").read_bytes(),
+                             (self.folder / f"out-{schedule}/log.jsonl").read_bytes())
+            summaries.append((losses, summary["weights_sha256"], summary["plan_hash"],
+                              (self.folder / f"out-{schedule}/decoder.safetensors").read_bytes()))
+        self.assertEqual(summaries[0], summaries[1])
+        other = json.loads(self.succeed(*self.train("--seed", 8, "--json", "-")).stdout)
+        self.assertNotEqual(other["summary"]["weights_sha256"], summaries[0][1])
+
+        text = self.succeed("predict", "segment", "--weights", "out-serial", "--count", 5, "--out",
+                            "sheet.png", "--data", f"fashion-scenes:{self.data}").stdout
+        for word in ("pixel accuracy", "mIoU", "garment mIoU", "background", "black"):
+            self.assertIn(word, text)
+        png = (self.folder / "sheet.png").read_bytes()
+        self.assertEqual(png[:8], b"\x89PNG\r\n\x1a\n")
+        # 4 scenes of three 128-pixel tiles a row, two rows.
+        self.assertEqual(struct.unpack(">II", png[16:24]), (4 * (16 + 384 + 8) + 16, 2 * 144 + 16))
+
+    def test_train_with_init_and_epochs(self):
+        self.succeed(*self.train("--out", "first", "--seed", 1))
+        self.succeed(*self.train("--out", "second", "--seed", 2, "--init",
+                                 "first/encoder.safetensors"))
+        self.assertEqual((self.folder / "first/encoder.safetensors").read_bytes(),
+                         (self.folder / "second/encoder.safetensors").read_bytes())
+        # An epoch is 10,000 scenes: 4 steps of 3,000, the last with 1,000.
+        result = self.succeed("train", "segment", "--data", f"fashion-scenes:{self.data}", "--image", 32,
+                              "--batch", 3000, "--epochs", 1, "--eval", 0, "--json", "-")
+        summary = json.loads(result.stdout)["summary"]
+        self.assertEqual(summary["steps"], 4)
+        self.assertIsNone(summary["miou"])
+        self.assertAlmostEqual(summary["images_per_s"] / summary["steps_per_s"], 2500)
+
+    def test_synthetic_has_no_scores(self):
+        summary = json.loads(self.succeed(*self.train("--data", "synthetic", "--json", "-")).stdout)
+        self.assertIsNone(summary["summary"]["garment_miou"])
+        self.assertEqual(summary["summary"]["classes"], 10)
+
+    def test_bench(self):
+        for source in ("loader", "device"):
+            self.succeed(*self.bench("--batch", "1,2", "--input", source, "--json", "b.json"))
+            result = json.loads((self.folder / "b.json").read_text())
+            self.assertEqual(result["schema"], 1)
+            self.assertLessEqual({"cpu", "cores", "compiler", "openblas", "os", "version", "commit",
+                                  "date"}, result["environment"].keys())
+            self.assertEqual([(row["batch"], row["schedule"]) for row in result["rows"]],
+                             [(1, "serial"), (1, "overlap"), (2, "serial"), (2, "overlap")])
+            for row in result["rows"]:
+                self.assertLessEqual(ROW_KEYS, row.keys())
+                self.assertIs(row["verified"], True)
+                self.assertEqual((row["input"], row["steps"]), (source, 6))
+                rate = row["steps_per_s"]
+                self.assertTrue(0 < rate["min"] <= rate["median"] <= rate["max"])
+                self.assertEqual(list(row["stage_ms"]), ["copy", "encode", "train"])
+                times = list(row["stage_ms"].values())
+                self.assertAlmostEqual(row["bound"], sum(times) / max(times))
+                self.assertGreater(row["memory_bytes"], 0)
+                self.assertGreater(row["gain"], 0)
+        result = self.succeed(*self.bench("--schedule", "overlap", "--json", "-"))
+        self.assertIsNone(json.loads(result.stdout)["rows"][0]["gain"])
+
+    def test_bench_sees_a_wrong_bit(self):
+        for scheme in ("torch", "he"):
+            result = self.run_program(*self.bench("--json", "-", "--init-scheme", scheme),
+                                      environment={"TANDEM_TEST_FLIP_WEIGHT_BIT": "1"})
+            self.assertEqual(result.returncode, 1)
+            self.assertEqual([row["verified"] for row in json.loads(result.stdout)["rows"]],
+                             [False, False])
+            self.assertIn("tandem: 2 of 2 rows differ", result.stderr)
+
+    # --- runs that do not finish -----------------------------------------------------------------
+
+    def test_non_finite_loss(self):
+        self.succeed(*self.train("--out", "out"))
+        weights = (self.folder / "out/decoder.safetensors").read_bytes()
+        for schedule in ("serial", "overlap"):
+            result = self.run_program(*self.train("--schedule", schedule, "--lr", 1e30, "--steps", 50,
+                                                  "--out", "out"))
+            self.assertEqual(result.returncode, 6, result.stderr)
+            self.assertRegex(result.stderr, r"tandem: the loss of step \d+ is ")
+            self.assertEqual(result.stdout, "")
+            step = int(result.stderr.split("the loss of step ")[1].split()[0])
+            lines = (self.folder / "out/log.jsonl").read_text().splitlines()
+            self.assertEqual([json.loads(line)["step"] for line in lines], list(range(step)))
+            self.assertEqual((self.folder / "out/decoder.safetensors").read_bytes(), weights)
+
+    def start_endless(self):
+        """A training run that writes its log into a pipe, so that it stops when nobody reads."""
+        os.mkfifo(self.folder / "pipe")
+        process = subprocess.Popen([PROGRAM, *map(str, self.train(
+            "--steps", 10**9, "--log", "pipe", "--out", "out"))], cwd=self.folder, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.stderr.close)
+        pipe = open(self.folder / "pipe", encoding="utf-8")
+        self.addCleanup(pipe.close)
+        self.assertIn('"step":0', pipe.readline())  # the run has begun
+        return process, pipe
+
+    def test_interrupt(self):
+        process, pipe = self.start_endless()
+        process.send_signal(signal.SIGINT)
+        steps = 1 + len(pipe.readlines())  # until the program ends
+        out, err = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 130, err)
+        self.assertIn(f"tandem: interrupted after {steps} of 1000000000 steps", err)
+        self.assertEqual(out, "")
+        self.assertEqual([path.name for path in (self.folder / "out").iterdir()], ["log.jsonl"])
+        self.assertEqual(len((self.folder / "out/log.jsonl").read_text().splitlines()), steps)
+
+    def test_second_interrupt(self):
+        process, pipe = self.start_endless()
+        # Nobody reads now: wait until the pipe is full to a line or less. The run still has several
+        # steps to report, so it cannot end by itself.
+        page = fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, 4096)
+        waiting = 0
+        while page - waiting > 60:
+            waiting = struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, b"\0" * 4))[0]
+            self.assertIsNone(process.poll())
+        process.send_signal(signal.SIGINT)
+        status = Path(f"/proc/{process.pid}/status")
+        bit = 1 << (signal.SIGINT - 1)
+        caught = bit
+        while caught & bit:  # until the first one has been handled
+            caught = int(status.read_text().split("SigCgt:")[1].split()[0], 16)
+        self.assertIsNone(process.poll())
+        process.send_signal(signal.SIGINT)
+        process.wait(timeout=60)
+        self.assertEqual(process.returncode, -signal.SIGINT)
+
+
+if __name__ == "__main__":
+    PROGRAM = str(Path(sys.argv.pop(1)).resolve())
+    unittest.main(verbosity=2)
