@@ -18,8 +18,8 @@
 #include <utility>
 
 #if defined(__SANITIZE_THREAD__)
-extern "C" void __tsan_read_range(void* address, unsigned long bytes);
-extern "C" void __tsan_write_range(void* address, unsigned long bytes);
+extern "C" void __tsan_read_range(void* address, long bytes);
+extern "C" void __tsan_write_range(void* address, long bytes);
 #endif
 
 namespace tandem {
@@ -104,7 +104,7 @@ void announce([[maybe_unused]] const BoundOperation& bound) {
 #if defined(__SANITIZE_THREAD__)
   const auto& operands = bound.operation->operands;
   for (std::size_t i = 0; i < operands.size(); ++i) {
-    const std::size_t bytes = operands[i].desc.bytes();
+    const auto bytes = static_cast<long>(operands[i].desc.bytes());
     if (reads(operands[i].access)) __tsan_read_range(bound.pointers[i], bytes);
     if (writes(operands[i].access)) __tsan_write_range(bound.pointers[i], bytes);
   }

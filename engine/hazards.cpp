@@ -159,7 +159,9 @@ int host_waits(const Trace& trace) {
 std::string to_dot(const Trace& trace, const std::vector<Hazard>& hazards) {
   std::string dot =
       "digraph trace {\n"
-      "  rankdir=LR; node [shape=box, fontname=\"Helvetica\", fontsize=10];\n";
+      "  rankdir=LR; nodesep=0.5; ranksep=1.1; fontname=\"Helvetica\"; fontsize=12;\n"
+      "  node [shape=box, fontname=\"Helvetica\", fontsize=10];\n"
+      "  edge [fontname=\"Helvetica\", fontsize=9];\n";
   const std::size_t count = trace.entries.size();
 
   // A row a stream, its operations from left to right.
@@ -168,7 +170,7 @@ std::string to_dot(const Trace& trace, const std::vector<Hazard>& hazards) {
   std::vector<std::vector<int>> pending(trace.streams.size());  // waits before the next operation
   std::string edges;
   for (std::size_t s = 0; s < trace.streams.size(); ++s) {
-    dot += fmt::format("  subgraph cluster_{} {{\n    label={}; style=rounded;\n", s,
+    dot += fmt::format("  subgraph cluster_{} {{\n    label={}; labeljust=l; style=rounded;\n", s,
                        quoted(trace.streams[s]));
     for (std::size_t i = 0; i < count; ++i) {
       const TraceEntry& entry = trace.entries[i];
@@ -192,7 +194,7 @@ std::string to_dot(const Trace& trace, const std::vector<Hazard>& hazards) {
         const int source = last_at_record[static_cast<std::size_t>(record)];
         if (source < 0) continue;
         const auto event = static_cast<std::size_t>(entry_of(trace, record).event);
-        edges += fmt::format("  n{} -> n{} [style=dashed, color=blue, fontsize=8, label={}];\n",
+        edges += fmt::format("  n{} -> n{} [style=dashed, color=blue, fontcolor=blue, label={}];\n",
                              source, i, quoted(trace.events[event]));
       }
       pending[s].clear();
@@ -203,7 +205,7 @@ std::string to_dot(const Trace& trace, const std::vector<Hazard>& hazards) {
     const auto& access =
         entry_of(trace, hazard.first).accesses[static_cast<std::size_t>(hazard.first_access)];
     edges += fmt::format(
-        "  n{} -> n{} [color=red, fontcolor=red, fontsize=8, dir=both, constraint=false, "
+        "  n{} -> n{} [color=red, fontcolor=red, dir=both, constraint=false, "
         "label={}];\n",
         hazard.first, hazard.second, quoted(access.name));
   }
