@@ -26,8 +26,8 @@ constexpr int kSlots = 2;
 ///   write  hold, conv1x1 input -> slot, wrote      read  hold, conv1x1 slot -> output, has_read
 ///
 /// Both lanes are held until the host has queued everything, so that none of its locks orders them.
-/// The write of batch R then goes on once batch 0 has been read, told by a relaxed flag, which is
-/// no order: what orders them is the `free` edge, or nothing.
+/// Then: all slots are written; batch 0 is read; batch R is written over it. Relaxed flags bring
+/// that about, and they are no order: the `free` edge is, or nothing.
 class GemmStages {
  public:
   void run(Edge drop) {
@@ -39,12 +39,15 @@ class GemmStages {
     for (int n = 0; n <= kSlots; ++n) scheduler.push(n, static_cast<std::uint64_t>(n));
     gate_.open();
     // Until both sides are through, the host takes no lock that a lane takes.
-    while (!written_.load(std::memory_order_relaxed)) std::this_thread::yield();
+    await(written_, kSlots + 1);
     scheduler.drain();
   }
 
  private:
   static GemmStages& self(void* user) { return *static_cast<GemmStages*>(user); }
+  static void await(const std::atomic<int>& count, int at_least) {
+    while (count.load(std::memory_order_relaxed) < at_least) std::this_thread::yield();
+  }
   using Body = void (*)(void*, void* const*, const CallContext&);
 
   Operation callable(const char* name, Body body) {
@@ -68,32 +71,34 @@ class GemmStages {
 
     plan.begin_stage("write");
     plan.add(callable("hold", [](void* user, void* const*, const CallContext& context) {
-      self(user).gate_.pass();
-      while (context.step == kSlots && !self(user).read_.load(std::memory_order_relaxed))
-        std::this_thread::yield();
+      if (context.step == 0) self(user).gate_.pass();
+      if (context.step == kSlots) await(self(user).read_, 1);
     }));
     gemm.name = "write_slot";
     gemm.operands = {plan.read(input, pixels), plan.read(first, weights), plan.write(slot, pixels)};
     plan.add(gemm);
-    plan.add(callable("wrote", [](void* user, void* const*, const CallContext& context) {
-      if (context.step == kSlots) self(user).written_.store(true, std::memory_order_relaxed);
+    plan.add(callable("wrote", [](void* user, void* const*, const CallContext&) {
+      self(user).written_.fetch_add(1, std::memory_order_relaxed);
     }));
 
     plan.begin_stage("read");
-    plan.add(callable(
-        "hold", [](void* user, void* const*, const CallContext&) { self(user).gate_.pass(); }));
+    plan.add(callable("hold", [](void* user, void* const*, const CallContext& context) {
+      if (context.step != 0) return;
+      self(user).gate_.pass();
+      await(self(user).written_, kSlots);
+    }));
     gemm.name = "read_slot";
     gemm.operands = {plan.read(slot, pixels), plan.read(second, weights),
                      plan.write(output, pixels)};
     plan.add(gemm);
-    plan.add(callable("has_read", [](void* user, void* const*, const CallContext& context) {
-      if (context.step == 0) self(user).read_.store(true, std::memory_order_relaxed);
+    plan.add(callable("has_read", [](void* user, void* const*, const CallContext&) {
+      self(user).read_.fetch_add(1, std::memory_order_relaxed);
     }));
     return std::move(plan).build();
   }
 
   Gate gate_;
-  std::atomic<bool> read_{false}, written_{false};
+  std::atomic<int> read_{0}, written_{0};  // batches
 };
 
 /// Run in a child process: a report of thread sanitizer makes a process fail.
