@@ -24,10 +24,15 @@ testing::AssertionResult refused(const Operation& op, const std::string& operand
     if (text.find(op.name) == std::string::npos) {
       return testing::AssertionFailure() << "does not name " << op.name << ": " << text;
     }
-    // The operand by its name in the registry's table, as a word before the list of all operands.
-    const std::string complaint = text.substr(0, text.find(" (operands:"));
-    if (!operand.empty() && complaint.find(": " + operand + " ") == std::string::npos) {
-      return testing::AssertionFailure() << "does not name " << operand << ": " << text;
+    if (!operand.empty()) {
+      // The operand by its name in the registry's table, as a word before the list of all operands,
+      // and what it should be.
+      const std::size_t named = text.find(": " + operand + " "), list = text.find(" (operands:");
+      const std::size_t required = text.find(", required ");
+      if (!(named < required && required < list)) {
+        return testing::AssertionFailure()
+               << "does not say what is required of " << operand << ": " << text;
+      }
     }
     if (text.find('\n') != std::string::npos) {
       return testing::AssertionFailure() << "more than one line: " << text;
@@ -147,6 +152,33 @@ TEST_P(EveryCheck, RefusesAnotherType) {
   }
 }
 
+TEST_P(EveryCheck, RefusesBytesForNumbers) {
+  Operation op = good(kind());
+  for (Operand& o : op.operands) o.desc.dtype = DType::u8;
+  const auto types = storage_types(kind());
+  const bool moves_bytes = std::count(types.begin(), types.end(), DType::u8) > 0;
+  EXPECT_EQ(static_cast<bool>(refused(op)), !moves_bytes);
+}
+
+TEST_P(EveryCheck, TakesItsWorkspaceAsTheLastOperand) {
+  Operation op = good(kind());
+  const std::size_t bytes = op_info(kind()).workspace(op);
+  const auto with = [&](std::size_t size, Access access, bool workspace) {
+    Operation appended = op;
+    appended.operands.push_back({99, byte_desc(size), access, "scratch", workspace});
+    return appended;
+  };
+  if (bytes == 0) {
+    EXPECT_TRUE(refused(with(64, Access::write, false)));
+    return;
+  }
+  EXPECT_NO_THROW(check_operation(with(bytes, Access::write, true)));
+  EXPECT_EQ(op_info(kind()).workspace(with(bytes, Access::write, true)), bytes);
+  EXPECT_TRUE(refused(with(bytes - 1, Access::write, true)));
+  EXPECT_TRUE(refused(with(bytes, Access::read, true)));
+  EXPECT_TRUE(refused(with(bytes, Access::write, false)));
+}
+
 TEST_P(EveryCheck, RefusesAnEmptyTensor) {
   for (std::int64_t bad : {0, -1}) {
     Operation op = good(kind());
@@ -212,13 +244,16 @@ TEST(OpsCheck, TwoByTwoLayersAndMixedLayersNeedTheirLayout) {
     }
   }
   for (Layout layout : {Layout::nchw, Layout::flat}) {
-    for (OpKind kind : {OpKind::conv1x1_forward, OpKind::bias_forward}) {
+    for (OpKind kind : {OpKind::conv1x1_forward, OpKind::bias_forward, OpKind::bias_backward}) {
       Operation op = good(kind);
       for (Operand& o : op.operands) {
         if (o.desc.pixels() > 1) o.desc.layout = layout;
       }
       EXPECT_TRUE(refused(op)) << kind_name(kind) << " " << name_of(layout);
     }
+  }
+  for (Layout layout : {Layout::nchw, Layout::flat}) {
+    EXPECT_TRUE(refused(with_layout(OpKind::u8_to_float, 1, layout), "y")) << name_of(layout);
   }
   EXPECT_TRUE(refused(with_layout(OpKind::permute, 0, Layout::flat), "x"));
   EXPECT_TRUE(refused(with_layout(OpKind::permute, 1, Layout::flat), "y"));
@@ -250,6 +285,44 @@ TEST(OpsCheck, HalvingNeedsAnEvenSide) {
     op.operands[0].desc.h = op.operands[0].desc.w = side;
     op.operands[2].desc.h = op.operands[2].desc.w = half;
     EXPECT_TRUE(refused(op)) << side;
+  }
+}
+
+// Labels are bytes, and the sizes of a matrix product are 32 bits wide.
+
+TEST(OpsCheck, NoMoreClassesThanAByteNames) {
+  for (OpKind kind : {OpKind::softmax_cross_entropy, OpKind::argmax}) {
+    Operation op = good(kind);
+    for (std::int64_t classes : {256, 257}) {
+      for (Operand& o : op.operands) {
+        if (o.name == "logits" || o.name == "dlogits") o.desc.c = classes;
+      }
+      EXPECT_EQ(static_cast<bool>(refused(op, "logits")), classes > 256) << kind_name(kind);
+    }
+  }
+}
+
+TEST(OpsCheck, ProductsOfMoreThan32BitsAreRefused) {
+  constexpr std::int64_t kTooLarge = std::int64_t{1} << 31;
+  // {n, c, k}: too many pixels, too many numbers a window of x, too many channels of y.
+  const std::int64_t sizes[][3] = {{kTooLarge, 3, 5}, {1, kTooLarge, 5}, {1, 3, kTooLarge}};
+  for (OpKind kind : {OpKind::conv1x1_forward, OpKind::conv2x2_forward, OpKind::tconv2x2_forward,
+                      OpKind::conv3x3_forward}) {
+    for (auto [n, c, k] : sizes) {
+      Operation op =
+          make_case(kind, DType::f32, layout_of(kind), {"size", 1, 1, 1, 1, 1, 1, 1}).operation;
+      for (std::int64_t divisor : {kTooLarge, std::int64_t{1}}) {
+        op.operands[0].desc.n = op.operands[2].desc.n = std::max<std::int64_t>(1, n / divisor);
+        op.operands[0].desc.c = std::max<std::int64_t>(1, c / divisor);
+        op.operands[2].desc.c = std::max<std::int64_t>(1, k / divisor);
+        TensorDesc& w = op.operands[1].desc;
+        const bool transposed = kind == OpKind::tconv2x2_forward;
+        w.n = op.operands[transposed ? 0 : 2].desc.c;
+        w.c = op.operands[transposed ? 2 : 0].desc.c;
+        EXPECT_EQ(static_cast<bool>(refused(op)), divisor == 1)
+            << kind_name(kind) << " " << n << " " << c << " " << k;
+      }
+    }
   }
 }
 

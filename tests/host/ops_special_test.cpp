@@ -106,6 +106,16 @@ TEST_P(EveryFloat, IgnoredLabelsAreWhateverTheOperationSays) {
   EXPECT_TRUE(std::abs(sum) <= error) << sum << " allowed " << error;
 }
 
+TEST_P(EveryFloat, ALabelBeyondTheClassesIsNanAndNoWildRead) {
+  OpCase c = make_case(OpKind::softmax_cross_entropy, GetParam(), Layout::nhwc,
+                       {"beyond", 1, 1, 1, 2, 1, 1, 3});
+  c.values[1] = {3, 1};
+  set_count(c.header, 2);
+  const auto after = run_case(c);
+  EXPECT_TRUE(std::isnan(after[4][2]));
+  for (std::size_t k = 0; k < 6; ++k) EXPECT_EQ(std::isnan(after[3][k]), k < 3);
+}
+
 TEST_P(EveryFloat, TheGradientIsNotDividedByTheCount) {
   OpCase c = row(OpKind::softmax_cross_entropy, GetParam(), {0, 0});
   c.values[1] = {1};

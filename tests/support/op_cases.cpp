@@ -269,7 +269,31 @@ OpCase make_case(OpKind kind, DType type, Layout layout, const CaseSizes& s, Lay
   return result;
 }
 
+namespace {
+
+/// Sizes of one kind beyond any block that its body may work in.
+std::vector<CaseSizes> large_sizes(OpKind kind) {
+  switch (kind) {
+    case OpKind::conv3x3_forward:
+    case OpKind::conv3x3_backward_data:
+    case OpKind::conv3x3_backward_weights:
+      return {{"large", 3, 3, 37, 31, 32, 33, 20}};
+    case OpKind::bias_forward:
+    case OpKind::bias_backward:
+      return {{"large", 3, 3, 5, 3, 4, 1, 1030}};
+    case OpKind::softmax_cross_entropy:
+    case OpKind::argmax:
+      return {{"most_classes", 3, 3, 5, 3, 4, 1, 254}};
+    default:
+      return {};
+  }
+}
+
+}  // namespace
+
 std::vector<OpCase> op_cases(OpKind kind) {
+  std::vector<CaseSizes> all_sizes = case_sizes();
+  for (const CaseSizes& sizes : large_sizes(kind)) all_sizes.push_back(sizes);
   std::vector<std::pair<Layout, Layout>> layouts;
   switch (kind) {
     case OpKind::callable:
@@ -306,13 +330,13 @@ std::vector<OpCase> op_cases(OpKind kind) {
   std::vector<OpCase> cases;
   for (DType type : storage_types(kind)) {
     for (auto [from, to] : layouts) {
-      for (const CaseSizes& sizes : case_sizes()) {
+      for (const CaseSizes& sizes : all_sizes) {
         cases.push_back(make_case(kind, type, from, sizes, to));
       }
     }
   }
   if (kind == OpKind::conv3x3_forward) {  // the head: bf16 in, logits out
-    for (const CaseSizes& sizes : case_sizes()) {
+    for (const CaseSizes& sizes : all_sizes) {
       cases.push_back(make_case(kind, DType::bf16, Layout::nhwc, sizes));
       cases.back().name += " logits";
       cases.back().operation.operands[2].desc.dtype = DType::f32;
