@@ -326,6 +326,16 @@ TEST(OpsCheck, ProductsOfMoreThan32BitsAreRefused) {
   }
 }
 
+TEST(OpsCheck, PixelsAreCountedOnBothSidesOfALayer) {
+  for (OpKind kind : {OpKind::conv2x2_forward, OpKind::tconv2x2_forward}) {
+    Operation op = make_case(kind, DType::f32, Layout::zorder, {"size"}).operation;
+    for (std::int64_t n : {(std::int64_t{1} << 29) - 1, std::int64_t{1} << 29}) {
+      op.operands[0].desc.n = op.operands[2].desc.n = n;  // four pixels an image on the large side
+      EXPECT_EQ(static_cast<bool>(refused(op)), n == std::int64_t{1} << 29) << kind_name(kind);
+    }
+  }
+}
+
 TEST(OpsCheck, FiltersNeedTheirSize) {
   for (OpKind kind : {OpKind::conv1x1_forward, OpKind::conv2x2_forward, OpKind::tconv2x2_forward,
                       OpKind::conv3x3_forward}) {
