@@ -4,8 +4,8 @@
 #include <cudnn.h>
 #include <fmt/format.h>
 
-#include <tandem/engine/cuda_info.hpp>
 #include <future>
+#include <tandem/engine/cuda_info.hpp>
 
 namespace tandem {
 namespace {
