@@ -51,9 +51,9 @@ def main():
           f"(sha256 {overlap['weights_sha256'][:16]}...)")
 
     print("  held-out scenes             trained   background everywhere")
-    print(f"    garment mIoU              {overlap['garment_miou']:7.3f}   {0:7.3f}")
-    print(f"    mIoU of all classes       {overlap['miou']:7.3f}   {overlap['background_miou']:7.3f}")
-    print(f"    pixel accuracy            {overlap['pixel_accuracy']:7.3f}")
+    for name, key in (("garment mIoU", "garment_miou"), ("mIoU of all classes", "miou"),
+                      ("pixel accuracy", "pixel_accuracy")):
+        print(f"    {name:25} {overlap[key]:7.3f}   {overlap['background_' + key]:7.3f}")
     # null: a garment that occurs in no held-out scene
     ious = [iou for iou in overlap["garment_iou"] if iou is not None]
     print(f"    IoU of each garment       {' '.join(f'{iou:.2f}' for iou in ious)}")

@@ -17,7 +17,8 @@ class CompareRuns(unittest.TestCase):
             name: {"schedule": name, "steps": 3, "cores": 1.9, "steps_per_s": 20.0,
                    "images_per_s": 640.0, "first_loss": 2.5, "last_loss": 0.5,
                    "pixel_accuracy": 0.9, "miou": 0.4, "garment_miou": 0.41,
-                   "background_miou": 0.07, "weights_sha256": "ab" * 32,
+                   "background_pixel_accuracy": 0.6, "background_miou": 0.07,
+                   "background_garment_miou": 0.0, "weights_sha256": "ab" * 32,
                    "garment_iou": [0.2] * 6 + [0.05] * 3 + [None]}
             for name in self.losses}
 
@@ -42,7 +43,7 @@ class CompareRuns(unittest.TestCase):
     def test_equal_and_good(self):
         result = self.compare()
         self.assertEqual(result.returncode, 0, result.stderr)
-        for text in ("losses of all 3 steps: the same", "weights: the same", "0.410   "):
+        for text in ("losses of all 3 steps: the same", "weights: the same", "0.410     0.000"):
             self.assertIn(text, result.stdout)
 
     def test_one_loss_differs_in_its_last_bit(self):
