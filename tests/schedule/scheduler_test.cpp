@@ -332,6 +332,27 @@ TEST_P(Slots, WithoutAReadyEdgeThereAreMismatches) {
 
 // --- inputs --------------------------------------------------------------------------------------
 
+TEST_P(EverySchedule, AnInputSlotWaitsForTheLastReaderOfItsLastBatch) {
+  TraceBackend trace;
+  Stages stages;
+  SchedulerOptions options;
+  options.schedule = schedule();
+  Scheduler scheduler(trace, stages.plan(slots()), options);
+  for (int n = 0; n < 20; ++n) {
+    scheduler.push(n % 8, static_cast<std::uint64_t>(n));
+    scheduler.wait_input_free(n % 8);
+    const std::vector<TraceEntry>& entries = trace.trace().entries;
+    ASSERT_EQ(entries.back().kind, TraceEntry::host_wait);
+    ASSERT_GT(entries.back().binds_to, 0);
+    // Recorded right behind produce.label, the last operation that reads the input.
+    const auto record = static_cast<std::size_t>(entries.back().binds_to);
+    EXPECT_EQ(entries[record].kind, TraceEntry::record);
+    EXPECT_EQ(entries[record - 1].name, "label");
+    EXPECT_EQ(entries[record - 1].stream, entries[record].stream);
+    EXPECT_EQ(entries[record - 1].step, static_cast<std::uint64_t>(n));
+  }
+}
+
 TEST_P(EverySchedule, AnInputSlotIsFreeOnceItsLastReaderHasRun) {
   Gate gate;
   Engine engine(schedule(), slots());
