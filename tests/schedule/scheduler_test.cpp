@@ -491,6 +491,30 @@ TEST_P(EverySchedule, AfterAFailureTheSameSchedulerGivesTheBitsOfAFreshOne) {
   }
 }
 
+/// consume(0) fails while produce(3) is at work on another stream: the error comes when that is
+/// over.
+TEST_P(Slots, NothingIsInFlightWhenAFailureIsReported) {
+  Counter started, failed;
+  std::atomic<bool> ended{false};
+  Engine engine(Schedule::overlap, GetParam());
+  engine.stages.before = [&](int stage, std::uint64_t step) {
+    if (stage == Stages::kConsume && step == 0) {
+      started.wait_for(1);
+      failed.add();
+      throw std::runtime_error("no more ink");
+    }
+    if (stage == Stages::kProduce && step == 3) {
+      started.add();
+      failed.wait_for(1);
+      std::uint64_t x = 1;  // at work long enough to be seen by whoever does not wait
+      for (int i = 0; i < 20'000'000; ++i) x = x * 6364136223846793005ULL + 1;
+      ended = x != 0;
+    }
+  };
+  ASSERT_TRUE(first_error(engine, 4, 0).has_value());
+  EXPECT_TRUE(ended);
+}
+
 TEST_P(EverySchedule, FailuresOneAfterTheOtherAreEachReportedOnce) {
   Engine engine(schedule(), slots());
   engine.stages.before = [&](int stage, std::uint64_t step) {
