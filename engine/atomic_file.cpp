@@ -38,7 +38,7 @@ AtomicFile::~AtomicFile() {
 }
 
 void AtomicFile::write(const void* data, std::size_t bytes) {
-  if (std::fwrite(data, 1, bytes, file_) != bytes) fail(path_, last_error());
+  if (bytes > 0 && std::fwrite(data, 1, bytes, file_) != bytes) fail(path_, last_error());
 }
 
 void AtomicFile::commit() {

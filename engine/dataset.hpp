@@ -29,7 +29,9 @@ enum class Split : std::uint8_t { train, held_out };
 
 /// Garments of Fashion-MNIST placed at random on a black S x S canvas. Label = class + 1 where the
 /// scaled garment is >= 32 of 255, else 0 (background); 11 classes. An epoch is 10,000 scenes.
-/// Which garment, its scale and its place come from Philox keyed by (seed, split, index).
+/// Which garment, its scale and its place come from Philox keyed by (seed, split, index, garment
+/// number). A pixel of value 1 .. 31 is drawn too, as background, where it does not darken what is
+/// there. All arithmetic is exact, so scene i is the same on every machine.
 struct FashionScenesOptions {
   std::string directory;  ///< of the four IDX files, gzipped or plain; empty: the Debian package's
   Split split = Split::train;  ///< train: the 60,000 garments; held_out: the 10,000

@@ -137,12 +137,12 @@ class FashionScenes final : public SegmentationData {
             v.left_weight * (h.left_weight * above[h.left] + h.right_weight * above[h.right]) +
             v.right_weight * (h.left_weight * below[h.left] + h.right_weight * below[h.right]);
         const auto value = static_cast<std::uint8_t>((sum + unit / 2) / unit);  // half goes up
-        // A garment covers what is under it. Its dark fringe is drawn too, but over background
-        // only: it must not cut into an earlier garment.
+        // A garment covers what is under it. Its dark fringe is drawn as part of the background: it
+        // never darkens a pixel, so it does not cut into an earlier garment.
         if (value >= kThreshold) {
           labels[at] = label;
           std::memset(picture + 3 * at, value, 3);
-        } else if (labels[at] == 0) {
+        } else {
           std::memset(picture + 3 * at, std::max(value, picture[3 * at]), 3);
         }
         ++at;

@@ -25,7 +25,8 @@ struct LoaderOptions {
   std::uint64_t first_step = 0;
   std::uint64_t steps = 0;          ///< batches to deliver in all
   std::int64_t first_sample = 0;    ///< index of the first sample of step 0
-  /// Samples to deliver in all, or -1 for steps * batch. The last batch may be partial: the rest of
+  /// Samples to deliver in all, or -1 for steps * batch; they must make `steps` batches, neither
+  /// more nor fewer. The last batch may be partial: the rest of
   /// its slot is black pictures with ignore labels, and header.samples says how many are real.
   std::int64_t samples = -1;
   std::int64_t classes = 0;         ///< labels must be below this or equal to ignore_label
@@ -51,7 +52,10 @@ class Loader {
 
   /// Slot of the next batch in order, or -1 after the last. Blocks until it is full. Throws once
   /// what a worker threw, as Error with the sample's index in front of the text (its code kept;
-  /// code data for other exceptions); after that -1. A label out of range is such an error.
+  /// code data for other exceptions); after that -1. A label out of range is such an error. The
+  /// batches before the failing one are delivered first, and of several failing samples the lowest
+  /// is named. Throws Error{usage} if every slot is delivered and none submitted: it would block
+  /// for ever.
   int next();
 
   /// Says that the copy out of the slot has been issued and its event recorded.

@@ -361,6 +361,23 @@ TEST(Loader, AnErrorComesOnceAfterTheGoodBatches) {
   }
 }
 
+// Two samples of a batch fail, each first in half of the rounds: always the lower is reported.
+TEST(Loader, TheLowestFailingSampleIsReported) {
+  for (int round = 0; round < 100; ++round) {
+    std::atomic<bool> began[2] = {false, false};
+    auto data = std::make_shared<FormulaData>([&](std::int64_t i) {
+      began[i] = true;
+      while (!began[1 - i]) std::this_thread::yield();
+      for (int k = i == round % 2 ? 20 : 0; k > 0; --k) std::this_thread::yield();
+      throw std::runtime_error("bad");
+    });
+    const LoaderOptions o = options_for(2, 2, 3);
+    Slots memory(2, o.batch);
+    Loader loader(data, o, memory.slots(), [](int) {});
+    ASSERT_STREQ(error_of([&] { loader.next(); }).what(), "sample 0: bad");
+  }
+}
+
 TEST(Loader, AnErrorKeepsItsCodeAndHint) {
   auto data = std::make_shared<FormulaData>([](std::int64_t i) {
     if (i == 2) throw Error(ErrorCode::out_of_memory, "no room", "buy some");
