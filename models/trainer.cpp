@@ -248,7 +248,7 @@ struct Trainer::Impl {
   const Planned planned;
   const OnStep on_step;
   StepResult last;
-  std::uint64_t next_step = 0;
+  std::uint64_t device_steps = 0;  // names of steps whose header only the device can read
   Scheduler scheduler;
 };
 
@@ -291,8 +291,12 @@ std::vector<InputSlot> Trainer::inputs() const {
 void Trainer::wait_input_free(int slot) { impl_->scheduler.wait_input_free(slot); }
 
 void Trainer::step(int slot) {
-  impl_->scheduler.push(slot, impl_->next_step);
-  ++impl_->next_step;
+  std::uint64_t step = impl_->device_steps++;
+  if (impl_->config.input_memory == MemoryKind::pinned) {
+    const void* header = impl_->scheduler.address(impl_->planned.input.header.buffer, slot);
+    step = static_cast<const BatchHeader*>(header)->step;
+  }
+  impl_->scheduler.push(slot, step);
 }
 void Trainer::finish() { impl_->scheduler.drain(); }
 

@@ -63,10 +63,10 @@ class Trainer {
   std::vector<InputSlot> inputs() const;
   void wait_input_free(int slot);
 
-  /// One step on the batch in input slot `slot` (see Scheduler::push). Steps are counted from 0,
-  /// and that count is what results and errors name. Throws Error{non_finite} that names the step
-  /// if a loss is not finite: at most window() steps after it happened, and then nothing is in
-  /// flight.
+  /// One step on the batch in input slot `slot` (see Scheduler::push). Results and errors name the
+  /// step of the batch's header; if the inputs lie in device memory, where the host cannot read the
+  /// header, steps are counted from 0. Throws Error{non_finite} that names the step if a loss is
+  /// not finite: at most window() steps after it happened, and then nothing is in flight.
   void step(int slot);
   /// Waits for every step and delivers its result.
   void finish();
