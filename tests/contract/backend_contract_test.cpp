@@ -521,6 +521,27 @@ TEST_P(FailureContract, TheFirstFailureStopsLaterBodiesAndIsReportedOnce) {
   EXPECT_EQ(order(), (std::vector<std::string>{"k1", "k4"}));
 }
 
+TEST_P(FailureContract, OfTwoFailuresAtOnceTheFirstIsReported) {
+  Gate gate;
+  Stream q1 = make_stream(*backend_, "q1"), q2 = make_stream(*backend_, "q2");
+  Event e1 = make_event(*backend_, "e1");
+  OpenOnExit open_on_exit(gate);
+  const auto late = [&] {
+    gate.pass();
+    throw std::runtime_error("late");
+  };
+  backend_->enqueue(q2.get(), failing("second", late, "s", 2));  // q2 = [held, then fails]
+  gate.wait_arrived();
+  backend_->enqueue(q1.get(), failing(
+                                  "first", [] { throw std::runtime_error("early"); }, "s", 1));
+  backend_->record(e1.get(), q1.get());  // q1 = [fails, e1]
+  backend_->block(e1.get());             // q1 = []: the first failure has happened
+  gate.open();                           // q2 = [fails]: the second was at work already
+  expect_names(error_of([&] { backend_->synchronise(q2.get()); }), {"first", "early"});
+  EXPECT_NO_THROW(backend_->synchronise(q1.get()));
+  EXPECT_NO_THROW(backend_->synchronise(q2.get()));
+}
+
 TEST_P(FailureContract, AnEventReportsAFailureTooAndAQueryOrABlockDoesNot) {
   Stream q = make_stream(*backend_, "q");
   Event e = make_event(*backend_, "e");
