@@ -26,6 +26,9 @@ class DeviceVector {
   explicit DeviceVector(const std::vector<T>& values) : size_(values.size()) {
     TANDEM_CUDA_TRY(cudaMalloc(&data_, size_ * sizeof(T)));
     TANDEM_CUDA_TRY(cudaMemcpy(data_, values.data(), size_ * sizeof(T), cudaMemcpyHostToDevice));
+    // A copy from pageable memory may return before its last bytes have arrived, and a non-blocking
+    // stream does not wait for it.
+    TANDEM_CUDA_TRY(cudaDeviceSynchronize());
   }
   DeviceVector(const DeviceVector&) = delete;
   DeviceVector& operator=(const DeviceVector&) = delete;
