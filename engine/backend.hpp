@@ -11,6 +11,7 @@
 namespace tandem {
 
 class Backend;
+struct Plan;
 
 /// Names a stream without owning it: operations of one stream run in the order they were enqueued.
 struct StreamRef {
@@ -60,6 +61,10 @@ class Backend {
   virtual EventRef create_event(std::string_view name) = 0;
   /// Safe while records or waits of it are still queued.
   virtual void destroy_event(EventRef event) noexcept = 0;
+
+  /// Chooses, once and for all, what the backend is free to choose for the plan's operations, such
+  /// as a library's algorithms. Called before the first operation of the plan is enqueued.
+  virtual void prepare(const Plan&) {}
 
   /// Queues an operation. Returns before it has run.
   virtual void enqueue(StreamRef stream, const BoundOperation& operation) = 0;

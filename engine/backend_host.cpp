@@ -2,17 +2,16 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
 #include <exception>
 #include <mutex>
 #include <new>
-#include <optional>
 #include <set>
 #include <tandem/engine/backend_host.hpp>
 #include <tandem/engine/error.hpp>
+#include <tandem/engine/failure.hpp>
 #include <tandem/engine/registry.hpp>
 #include <thread>
 #include <utility>
@@ -69,34 +68,6 @@ class EventState {
 };
 
 using EventPointer = std::shared_ptr<EventState>;  // queued tasks keep a destroyed event alive
-
-/// The first failure, and which operations it stops. Every operation carries the generation it was
-/// enqueued in; a failure stops its generation, and reporting it starts the next.
-class FailureState {
- public:
-  std::uint64_t generation() const noexcept { return generation_.load(std::memory_order_relaxed); }
-  bool stops(std::uint64_t generation) const noexcept {
-    return generation <= stopped_.load(std::memory_order_relaxed);
-  }
-  void set(std::uint64_t generation, const Error& error) {
-    std::lock_guard lock(mutex_);
-    if (stops(generation)) return;  // a later failure of the same generation: the first one counts
-    stopped_.store(generation, std::memory_order_relaxed);
-    pending_ = error;
-  }
-  void throw_pending() {
-    std::lock_guard lock(mutex_);
-    if (!pending_) return;
-    const Error error = *std::exchange(pending_, std::nullopt);
-    generation_.fetch_add(1, std::memory_order_relaxed);
-    throw error;
-  }
-
- private:
-  std::mutex mutex_;
-  std::optional<Error> pending_;
-  std::atomic<std::uint64_t> generation_{1}, stopped_{0};
-};
 
 /// Tells thread sanitizer what the operation touches. OpenBLAS is not instrumented, so without this
 /// a slot that only a GEMM reads or writes could be raced for without a report.

@@ -16,6 +16,7 @@ namespace tandem {
 /// where stated. Registered once, in registry.cpp.
 enum class OpKind : std::uint8_t {
   copy,         ///< src r, dst w. Equal byte counts.
+  cast,         ///< x r, y w. Same layout and shape; f32 to bf16, or bf16 to f32.
   u8_to_float,  ///< x r u8 nhwc, y w T nhwc|zorder. y = scale * x.
   permute,      ///< x r, y w. Same type and shape, layouts among nchw, nhwc, zorder.
 
@@ -78,6 +79,13 @@ struct Operand {
 /// everything on the main lane, in list order.
 enum class Lane : std::uint8_t { main, update };
 
+/// How a sum of f32 products is computed. Says nothing about bf16 and f64, whose products have one
+/// way; the host always computes `strict`.
+enum class Math : std::uint8_t {
+  strict,  ///< fp32 products and sums
+  tf32,    ///< factors rounded to TF32 (11 significant bits), fp32 sums
+};
+
 /// What a callable is told about the launch it belongs to.
 struct CallContext {
   std::uint64_t step = 0;
@@ -95,6 +103,7 @@ struct Operation {
   std::string name;  ///< unique within its stage, for example "decoder.3.backward_weights"
   std::vector<Operand> operands;
   Lane lane = Lane::main;
+  Math math = Math::strict;
   float scale = 1.0f;      ///< u8_to_float
   int ignore_label = 255;  ///< softmax_cross_entropy
   Callable callable;       ///< callable

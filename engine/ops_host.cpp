@@ -3,6 +3,7 @@
 #include <stdexcept>
 #include <tandem/engine/ops_host.hpp>
 #include <tandem/kernels/bf16.hpp>
+#include <tandem/kernels/cast.hpp>
 #include <tandem/kernels/conv3x3.hpp>
 #include <tandem/kernels/gemm.hpp>
 #include <tandem/kernels/permute.hpp>
@@ -102,6 +103,12 @@ Conv3x3Shape conv3x3_shape(const TensorDesc& x, const TensorDesc& y) {
 }  // namespace
 
 void copy(const Operation& op, void* const* p) { std::memcpy(p[1], p[0], desc(op, 0).bytes()); }
+
+void cast(const Operation& op, void* const* p) {
+  const TensorDesc& x = desc(op, 0);
+  if (x.dtype == DType::f32) return host::cast(as<float>(p[0]), as<bf16>(p[1]), x.elements());
+  host::cast(as<bf16>(p[0]), as<float>(p[1]), x.elements());
+}
 
 void u8_to_float(const Operation& op, void* const* p) {
   const TensorDesc &x = desc(op, 0), &y = desc(op, 1);

@@ -9,6 +9,7 @@
 namespace tandem::host {
 
 void copy(const Operation& op, void* const* pointers);
+void cast(const Operation& op, void* const* pointers);
 void u8_to_float(const Operation& op, void* const* pointers);
 void permute(const Operation& op, void* const* pointers);
 

@@ -174,9 +174,10 @@ std::string to_text(const Plan& plan) {
   for (const Stage& stage : plan.stages) {
     text += fmt::format("stage {}\n", stage.name);
     for (const Operation& operation : stage.operations) {
-      text += fmt::format("  {} {} lane {} scale {} ignore {}", op_info(operation.kind).name,
-                          operation.name, static_cast<int>(operation.lane), operation.scale,
-                          operation.ignore_label);
+      text +=
+          fmt::format("  {} {} lane {} math {} scale {} ignore {}", op_info(operation.kind).name,
+                      operation.name, static_cast<int>(operation.lane),
+                      static_cast<int>(operation.math), operation.scale, operation.ignore_label);
       for (const Operand& operand : operation.operands)
         text += fmt::format(" | {} {} {}{}", name_of(operand.access), operand.buffer,
                             to_string(operand.desc), operand.workspace ? " workspace" : "");

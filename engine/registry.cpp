@@ -141,6 +141,14 @@ void check_copy(const Operation& op) {
   require(op, 1, desc(op, 1).bytes() == bytes, fmt::format("{} bytes, as src", bytes));
 }
 
+void check_cast(const Operation& op) {
+  const DType from = desc(op, 0).dtype;
+  require(op, 0, from == DType::f32 || from == DType::bf16, "f32 or bf16");
+  require_type(op, 1, from == DType::f32 ? DType::bf16 : DType::f32);
+  require_layout(op, 1, desc(op, 0).layout);
+  require_dims_of(op, 1, desc(op, 0));
+}
+
 void check_u8_to_float(const Operation& op) {
   require_type(op, 0, DType::u8);
   require_layout(op, 0, Layout::nhwc);
@@ -298,6 +306,7 @@ using K = OpKind;
 // clang-format off
 constexpr std::array<OpSpec, kOpKindCount> kSpecs = {{
   {K::copy,        info("copy", check_copy, host::copy),                      {r("src"), w("dst")}},
+  {K::cast,        info("cast", check_cast, host::cast),                      {r("x"), w("y")}},
   {K::u8_to_float, info("u8_to_float", check_u8_to_float, host::u8_to_float), {r("x"), w("y")}},
   {K::permute,     info("permute", check_permute, host::permute),             {r("x"), w("y")}},
 

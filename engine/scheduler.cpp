@@ -66,6 +66,7 @@ struct Scheduler::Impl {
         slots_(static_cast<std::uint64_t>(plan_.slots)),
         window_(static_cast<std::uint64_t>(plan_.window())) {
     validate(plan_);
+    backend_.prepare(plan_);
     memory_ = plan_memory(plan_, options_.share_memory);
     device_ = Memory(backend_, memory_.device_bytes, MemoryKind::device, "the arena");
     pinned_ = Memory(backend_, memory_.pinned_bytes, MemoryKind::pinned, "inputs and results");

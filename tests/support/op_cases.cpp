@@ -32,6 +32,8 @@ std::vector<DType> storage_types(OpKind kind) {
     case OpKind::copy:
     case OpKind::permute:
       return {DType::u8, DType::f32, DType::bf16, DType::f64};
+    case OpKind::cast:
+      return {DType::f32, DType::bf16};
     case OpKind::argmax:  // of logits
     case OpKind::sgd:     // on master weights
     case OpKind::sgd_momentum:
@@ -184,6 +186,12 @@ OpCase make_case(OpKind kind, DType type, Layout layout, const CaseSizes& s, Lay
     case OpKind::copy:
       build.read("src", x).write("dst", x);
       break;
+    case OpKind::cast: {
+      TensorDesc target = x;
+      target.dtype = type == DType::f32 ? DType::bf16 : DType::f32;
+      build.read("x", x).write("y", target);
+      break;
+    }
     case OpKind::u8_to_float: {
       op.scale = 1.0f / 255;
       TensorDesc bytes = x;
@@ -314,6 +322,7 @@ std::vector<OpCase> op_cases(OpKind kind) {
       layouts = {{Layout::zorder, Layout::zorder}};
       break;
     case OpKind::copy:
+    case OpKind::cast:
     case OpKind::u8_to_float:
     case OpKind::conv1x1_forward:
     case OpKind::conv1x1_backward_data:

@@ -353,6 +353,11 @@ Outputs oracle(const Operation& op, const std::vector<Raster>& v, const BatchHea
     case OpKind::copy:
     case OpKind::permute:
       return {{}, exact(v[0])};
+    case OpKind::cast: {
+      Raster y = v[0];
+      for (double& value : y) value = round_to(op.operands[1].desc.dtype, value);
+      return {{}, exact(y)};
+    }
     case OpKind::u8_to_float:
       return u8_to_float(op, v[0]);
     case OpKind::conv1x1_forward:

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <string>
+#include <tandem/engine/error.hpp>
+#include <tandem/engine/library_findings.hpp>
+
+namespace tandem {
+namespace {
+
+struct EpilogueRule {
+  std::string_view epilogue;
+  std::vector<std::string_view> needs;  // findings
+};
+
+/// A mask is read back as another shape, so each half of the pair needs all of it.
+const std::vector<EpilogueRule>& epilogue_rules() {
+  static const std::vector<EpilogueRule> rules = {
+      {"CUBLASLT_EPILOGUE_DEFAULT", {}},
+      {"CUBLASLT_EPILOGUE_RELU", {"relu_epilogue_keeps_nan"}},
+      {"CUBLASLT_EPILOGUE_RELU_BIAS", {"relu_epilogue_keeps_nan"}},
+      {"CUBLASLT_EPILOGUE_RELU_AUX_BIAS",
+       {"relu_epilogue_keeps_nan", "relu_mask_at_zero", "relu_mask_reinterpreted_c128"}},
+      {"CUBLASLT_EPILOGUE_DRELU", {"relu_mask_at_zero", "relu_mask_reinterpreted_c128"}},
+      {"CUBLASLT_EPILOGUE_BGRADA", {"alpha_scales_bgrada"}},
+      {"CUBLASLT_EPILOGUE_BGRADB", {"alpha_scales_bgrada"}},
+  };
+  return rules;
+}
+
+}  // namespace
+
+const std::vector<LibraryFinding>& library_findings() {
+  // Where the test fails it prints the lines to paste here.
+  static const std::vector<LibraryFinding> table = {
+      {"wgrad_in_place_device_scalars", FindingState::unknown,
+       "W += alpha dW with D = C = W and both scalars in device memory"},
+      {"relu_mask_reinterpreted_c128", FindingState::unknown,
+       "a mask written as [P, 4C] is read as [4P, C] for C >= 128"},
+      {"relu_mask_at_zero", FindingState::unknown,
+       "the gradient is 0 where the pre-activation is 0.0 or -0.0"},
+      {"relu_epilogue_keeps_nan", FindingState::unknown, "ReLU epilogues pass a NaN on"},
+      {"alpha_scales_bgrada", FindingState::unknown,
+       "alpha multiplies the bias gradient of BGRADA and BGRADB too"},
+      {"ones_probe", FindingState::unknown,
+       "weight gradients of ones equal K exactly, whatever K, with every algorithm of the filter"},
+      {"repeats_beside_busy_stream_gemm", FindingState::unknown,
+       "50 repeats give the same bits while another stream computes"},
+      {"repeats_beside_busy_stream_conv", FindingState::unknown,
+       "50 repeats give the same bits while another stream computes"},
+      {"cudnn_conv3x3_nhwc_strict_forward", FindingState::unknown,
+       "an algorithm passes the filter and is right, f32 NHWC without tensor cores"},
+      {"cudnn_conv3x3_nhwc_strict_backward_data", FindingState::unknown,
+       "an algorithm passes the filter and is right, f32 NHWC without tensor cores"},
+      {"cudnn_conv3x3_nhwc_strict_backward_weights", FindingState::unknown,
+       "an algorithm passes the filter and is right, f32 NHWC without tensor cores"},
+      {"cudnn_conv3x3_nhwc_tf32_forward", FindingState::unknown,
+       "an algorithm passes the filter and is right, f32 NHWC on tensor cores"},
+      {"cudnn_conv3x3_nhwc_tf32_backward_data", FindingState::unknown,
+       "an algorithm passes the filter and is right, f32 NHWC on tensor cores"},
+      {"cudnn_conv3x3_nhwc_tf32_backward_weights", FindingState::unknown,
+       "an algorithm passes the filter and is right, f32 NHWC on tensor cores"},
+      {"cudnn_nan_propagates", FindingState::unknown,
+       "a NaN in a convolution's operand reaches the outputs that depend on it"},
+      {"cublaslt_w1_heuristics", FindingState::unknown,
+       "every GEMM of workload W1 has an algorithm that passes the filter, in each precision"},
+  };
+  return table;
+}
+
+bool finding_holds(std::string_view name) {
+  const auto& table = library_findings();
+  const auto found = std::find_if(table.begin(), table.end(),
+                                  [name](const LibraryFinding& f) { return f.name == name; });
+  if (found == table.end()) {
+    throw Error(ErrorCode::usage, "library finding '" + std::string(name) +
+                                      "' is not in the table of engine/library_findings.cpp");
+  }
+  return found->state == FindingState::holds;
+}
+
+bool epilogue_allowed(std::string_view epilogue) {
+  const auto& rules = epilogue_rules();
+  const auto rule = std::find_if(rules.begin(), rules.end(), [epilogue](const EpilogueRule& r) {
+    return r.epilogue == epilogue;
+  });
+  return rule != rules.end() &&
+         std::all_of(rule->needs.begin(), rule->needs.end(), finding_holds);
+}
+
+}  // namespace tandem
