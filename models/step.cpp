@@ -57,6 +57,7 @@ void add(PlanBuilder& plan, const Part& part, std::size_t layer, OpKind kind,
          std::vector<Operand> operands) {
   Operation operation;
   operation.kind = kind;
+  operation.math = part.math;
   operation.name = fmt::format("{}.{}.{}", part.name, layer, op_info(kind).name);
   operation.operands = std::move(operands);
   plan.add(std::move(operation));
@@ -74,11 +75,28 @@ Operand read_write(const PlanBuilder& plan, const Tensor& t) {
   return plan.read_write(t.buffer, t.desc);
 }
 
+/// Parameter `p` in the type that an operation on `type` wants: itself, or its copy.
+Tensor parameter_as(PlanBuilder& plan, Part& part, std::size_t p, DType type) {
+  const Tensor& parameter = part.parameters[p];
+  if (parameter.desc.dtype == type) return parameter;
+  Tensor& copy = part.copies[p];
+  if (copy.buffer < 0) {
+    copy.desc = parameter.desc;
+    copy.desc.dtype = type;
+    const std::string name = read(plan, parameter).name + ".copy";
+    copy.buffer = plan.add_buffer(name, copy.desc, Scope::persistent);
+  }
+  return copy;
+}
+
 }  // namespace
 
-Part add_part(PlanBuilder& plan, const Sequential& model, std::string name, Keep keep) {
+Part add_part(PlanBuilder& plan, const Sequential& model, std::string name, DType storage,
+              Math math, Keep keep) {
   Part part;
   part.name = std::move(name);
+  part.storage = storage;
+  part.math = math;
   part.layers = model.layers();
   part.weight_of_layer.assign(part.layers.size(), -1);
 
@@ -99,6 +117,7 @@ Part add_part(PlanBuilder& plan, const Sequential& model, std::string name, Keep
     };
     if (!spec.bias) part.weight_of_layer[layer] = static_cast<int>(part.parameters.size());
     part.parameters.push_back(persistent(""));
+    part.copies.push_back({});
     if (keep != Keep::weights) part.gradients.push_back(persistent(".gradient"));
     if (keep == Keep::weights_gradients_and_velocities)
       part.velocities.push_back(persistent(".velocity"));
@@ -106,7 +125,7 @@ Part add_part(PlanBuilder& plan, const Sequential& model, std::string name, Keep
   return part;
 }
 
-Tape forward(PlanBuilder& plan, const Part& part, const Tensor& input, const Tensor& output) {
+Tape forward(PlanBuilder& plan, Part& part, const Tensor& input, const Tensor& output) {
   Tape tape;
   Tensor x = input;
   for (std::size_t i = 0; i < part.layers.size(); ++i) {
@@ -125,13 +144,15 @@ Tape forward(PlanBuilder& plan, const Part& part, const Tensor& input, const Ten
       add(plan, part, i, OpKind::relu_forward, {read_write(plan, step.y)});
     } else {
       const auto w = static_cast<std::size_t>(part.weight_of_layer[i]);
-      const TensorDesc desc = output_desc(layer, step.x.desc);
       const bool last = i + 1 == part.layers.size();
+      TensorDesc desc = output_desc(layer, step.x.desc);
+      if (last) desc.dtype = output.desc.dtype;
       step.y = last && desc == output.desc ? output : scratch(plan, part, i, "y", desc);
+      const Tensor weight = parameter_as(plan, part, w, step.x.desc.dtype);
+      const Tensor bias = parameter_as(plan, part, w + 1, desc.dtype);
       add(plan, part, i, ops_of(layer).forward,
-          {read(plan, step.x), read(plan, part.parameters[w]), write(plan, step.y)});
-      add(plan, part, i, OpKind::bias_forward,
-          {read(plan, part.parameters[w + 1]), read_write(plan, step.y)});
+          {read(plan, step.x), read(plan, weight), write(plan, step.y)});
+      add(plan, part, i, OpKind::bias_forward, {read(plan, bias), read_write(plan, step.y)});
     }
     tape.steps.push_back(step);
     x = step.y;
@@ -161,8 +182,9 @@ void backward(PlanBuilder& plan, const Part& part, const Tape& tape, const Tenso
           {read(plan, step.x), read(plan, dy), write(plan, part.gradients[w])});
       if (i == 0) return;
       dx = scratch(plan, part, i, "dx", step.x.desc);
-      add(plan, part, i, ops.backward_data,
-          {read(plan, dy), read(plan, part.parameters[w]), write(plan, dx)});
+      const bool copied = part.copies[w].buffer >= 0;
+      const Tensor& weight = copied ? part.copies[w] : part.parameters[w];
+      add(plan, part, i, ops.backward_data, {read(plan, dy), read(plan, weight), write(plan, dx)});
     }
     if (step.permuted) {
       dy = scratch(plan, part, i, "dy", tape.steps[i - 1].y.desc);
@@ -174,20 +196,26 @@ void backward(PlanBuilder& plan, const Part& part, const Tape& tape, const Tenso
 }
 
 void update(PlanBuilder& plan, const Part& part, const Tensor& header) {
-  for (std::size_t p = 0; p < part.parameters.size(); ++p) {
+  const auto add_update = [&](OpKind kind, std::vector<Operand> operands) {
     Operation operation;
+    operation.kind = kind;
     operation.lane = Lane::update;
-    operation.operands = {read(plan, header), read(plan, part.gradients[p])};
-    if (part.velocities.empty()) {
-      operation.kind = OpKind::sgd;
-    } else {
-      operation.kind = OpKind::sgd_momentum;
-      operation.operands.push_back(read_write(plan, part.velocities[p]));
-    }
-    operation.operands.push_back(read_write(plan, part.parameters[p]));
-    operation.name =
-        fmt::format("{}.{}", operation.operands.back().name, op_info(operation.kind).name);
+    operation.name = fmt::format("{}.{}", operands.back().name, op_info(kind).name);
+    operation.operands = std::move(operands);
     plan.add(std::move(operation));
+  };
+  for (std::size_t p = 0; p < part.parameters.size(); ++p) {
+    const Tensor& parameter = part.parameters[p];
+    const Operand rates = read(plan, header), gradient = read(plan, part.gradients[p]);
+    if (part.velocities.empty()) {
+      add_update(OpKind::sgd, {rates, gradient, read_write(plan, parameter)});
+    } else {
+      add_update(OpKind::sgd_momentum, {rates, gradient, read_write(plan, part.velocities[p]),
+                                        read_write(plan, parameter)});
+    }
+    // After the last reader of the copy, the gradient of the layer's input.
+    if (part.copies[p].buffer >= 0)
+      add_update(OpKind::cast, {read(plan, parameter), write(plan, part.copies[p])});
   }
 }
 

@@ -19,8 +19,11 @@ struct Tensor {
 struct Part {
   std::string name;  ///< prefix of its operations and buffers
   std::vector<Layer> layers;
-  std::vector<Tensor> parameters;    ///< as Sequential::parameters()
-  std::vector<Tensor> gradients;     ///< sums over the batch, one a parameter; trained parts only
+  DType storage = DType::f32;      ///< of activations and their gradients
+  Math math = Math::strict;        ///< of products of f32
+  std::vector<Tensor> parameters;  ///< fp32, as Sequential::parameters()
+  std::vector<Tensor> copies;      ///< bf16 copies of those that layers read so, buffer -1: none
+  std::vector<Tensor> gradients;  ///< fp32 sums over the batch, one a parameter; trained parts only
   std::vector<Tensor> velocities;    ///< one a parameter; with momentum only
   std::vector<int> weight_of_layer;  ///< index into parameters, -1 for a layer without
 };
@@ -31,7 +34,8 @@ enum class Keep { weights, weights_and_gradients, weights_gradients_and_velociti
 /// Adds the model's parameters (and what `keep` says) as persistent buffers. Throws Error{usage}
 /// that names the layer if one reads from another than the layer before it: nothing adds the
 /// gradients of two readers in this version.
-Part add_part(PlanBuilder& plan, const Sequential& model, std::string name, Keep keep);
+Part add_part(PlanBuilder& plan, const Sequential& model, std::string name, DType storage,
+              Math math, Keep keep);
 
 /// What the backward pass needs of the forward pass.
 struct Tape {
@@ -44,16 +48,17 @@ struct Tape {
 };
 
 /// Adds y = layer(x) for every layer: GEMM or convolution, bias, ReLU, with a permutation where a
-/// layer or `output` wants another order of the pixels. The last of them writes `output`.
-Tape forward(PlanBuilder& plan, const Part& part, const Tensor& input, const Tensor& output);
+/// layer or `output` wants another order of the pixels. The last of them writes `output`, whose
+/// type may be f32 where the storage is bf16 (logits). Adds the copies of parameters that it reads.
+Tape forward(PlanBuilder& plan, Part& part, const Tensor& input, const Tensor& output);
 
 /// Adds the gradients of every parameter, from the last layer to the first, given the gradient of
 /// the last layer's output (which is overwritten). The first layer's input gradient is not
 /// computed: nothing trained lies before it.
 void backward(PlanBuilder& plan, const Part& part, const Tape& tape, const Tensor& doutput);
 
-/// Adds the optimizer's update of every parameter, on the update lane: SGD, with momentum where
-/// the part keeps velocities. Rates and 1 / count come from the batch header.
+/// Adds the optimizer's update of every parameter and of its copy, on the update lane: SGD, with
+/// momentum where the part keeps velocities. Rates and the count come from the batch header.
 void update(PlanBuilder& plan, const Part& part, const Tensor& header);
 
 }  // namespace tandem

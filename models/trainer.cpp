@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <tandem/engine/error.hpp>
+#include <tandem/kernels/bf16.hpp>
 #include <tandem/models/step.hpp>
 #include <tandem/models/trainer.hpp>
 
@@ -52,6 +53,13 @@ TensorDesc image_desc(const EngineConfig& config, DType type, Layout layout,
   return {type, layout, config.batch, config.image, config.image, channels};
 }
 
+DType storage_of(const EngineConfig& config) {
+  return config.precision == Precision::bf16 ? DType::bf16 : DType::f32;
+}
+Math math_of(const EngineConfig& config) {
+  return config.precision == Precision::tf32 ? Math::tf32 : Math::strict;
+}
+
 TensorDesc labels_desc(const EngineConfig& config) {
   return image_desc(config, DType::u8, Layout::nhwc, 1);
 }
@@ -76,10 +84,10 @@ BatchTensors add_copy_stage(PlanBuilder& plan, const EngineConfig& config,
 }
 
 /// Stage 1: features = frozen(images). Labels and header pass through.
-Tensor add_encode_stage(PlanBuilder& plan, const EngineConfig& config, const Part& frozen,
+Tensor add_encode_stage(PlanBuilder& plan, const EngineConfig& config, Part& frozen,
                         BatchTensors& batch) {
   plan.begin_stage("encode");
-  const Tensor x = add_tensor(plan, "x", image_desc(config, DType::f32, Layout::zorder, 3),
+  const Tensor x = add_tensor(plan, "x", image_desc(config, frozen.storage, Layout::zorder, 3),
                               Scope::scratch, plan.stage());
   Operation convert;
   convert.kind = OpKind::u8_to_float;
@@ -94,8 +102,8 @@ Tensor add_encode_stage(PlanBuilder& plan, const EngineConfig& config, const Par
     if (layer.kind == LayerKind::transposed_conv) side *= 2;
     if (layer.kind == LayerKind::conv && layer.stride == 2) side /= 2;
   }
-  const TensorDesc desc{DType::f32, Layout::zorder, config.batch,
-                        side,       side,           config.frozen.out_channels()};
+  const TensorDesc desc{frozen.storage, Layout::zorder, config.batch,
+                        side,           side,           config.frozen.out_channels()};
   const Tensor features = add_tensor(plan, "features", desc, Scope::handover, 1);
   forward(plan, frozen, x, features);
 
@@ -109,9 +117,11 @@ Tensor add_encode_stage(PlanBuilder& plan, const EngineConfig& config, const Par
 }
 
 /// The loss of every pixel and its gradient, p - y.
-Tensor add_loss(PlanBuilder& plan, const Tensor& logits, const BatchTensors& batch,
+Tensor add_loss(PlanBuilder& plan, DType storage, const Tensor& logits, const BatchTensors& batch,
                 const Tensor& loss) {
-  const Tensor dlogits = add_tensor(plan, "dlogits", logits.desc, Scope::scratch, plan.stage());
+  TensorDesc desc = logits.desc;
+  desc.dtype = storage;
+  const Tensor dlogits = add_tensor(plan, "dlogits", desc, Scope::scratch, plan.stage());
   Operation operation;
   operation.kind = OpKind::softmax_cross_entropy;
   operation.name = "loss";
@@ -124,7 +134,7 @@ Tensor add_loss(PlanBuilder& plan, const Tensor& logits, const BatchTensors& bat
 }
 
 /// Stage 2, the training step: forward, loss, backward, update, and the loss to the host.
-void add_train_stage(PlanBuilder& plan, const EngineConfig& config, const Part& trained,
+void add_train_stage(PlanBuilder& plan, const EngineConfig& config, Part& trained,
                      const Tensor& features, const BatchTensors& batch) {
   plan.begin_stage("train");
   const TensorDesc logits_desc =
@@ -135,14 +145,14 @@ void add_train_stage(PlanBuilder& plan, const EngineConfig& config, const Part& 
   const Tensor result = add_tensor(plan, "result", loss_desc, Scope::result);
 
   const Tape tape = forward(plan, trained, features, logits);
-  const Tensor dlogits = add_loss(plan, logits, batch, loss);
+  const Tensor dlogits = add_loss(plan, trained.storage, logits, batch, loss);
   backward(plan, trained, tape, dlogits);
   update(plan, trained, batch.header);
   add_copy(plan, "result", loss, result);
 }
 
 /// Stage 2 of a prediction: the class of every pixel to the host.
-void add_predict_stage(PlanBuilder& plan, const EngineConfig& config, const Part& trained,
+void add_predict_stage(PlanBuilder& plan, const EngineConfig& config, Part& trained,
                        const Tensor& features) {
   plan.begin_stage("decode");
   const TensorDesc logits_desc =
@@ -172,8 +182,9 @@ Planned make_plan(const EngineConfig& config, bool training) {
       add_tensor(plan, "input.labels", labels_desc(config), Scope::input),
       add_tensor(plan, "input.header", header_desc(config), Scope::input),
   };
-  planned.frozen = add_part(plan, config.frozen, "encoder", Keep::weights);
-  planned.trained = add_part(plan, config.trained, "decoder",
+  planned.frozen =
+      add_part(plan, config.frozen, "encoder", storage_of(config), math_of(config), Keep::weights);
+  planned.trained = add_part(plan, config.trained, "decoder", storage_of(config), math_of(config),
                              !training         ? Keep::weights
                              : config.momentum ? Keep::weights_gradients_and_velocities
                                                : Keep::weights_and_gradients);
@@ -190,14 +201,18 @@ Planned make_plan(const EngineConfig& config, bool training) {
 }
 
 // --- values in PyTorch's order <-> persistent buffers
-// -----------------------------------------------
 
 void write_part(Scheduler& scheduler, const Part& part, const Sequential& model,
                 const Parameters& values) {
   check_parameters(model, values, part.name);
   const std::vector<ParameterSpec> specs = model.parameters();
-  for (std::size_t p = 0; p < specs.size(); ++p)
-    scheduler.write(part.parameters[p].buffer, to_channels_last(specs[p], values[p].data).data());
+  for (std::size_t p = 0; p < specs.size(); ++p) {
+    const std::vector<float> engine_order = to_channels_last(specs[p], values[p].data);
+    scheduler.write(part.parameters[p].buffer, engine_order.data());
+    if (part.copies[p].buffer < 0) continue;
+    const std::vector<bf16> copy(engine_order.begin(), engine_order.end());
+    scheduler.write(part.copies[p].buffer, copy.data());
+  }
 }
 
 Parameters read_part(Scheduler& scheduler, const std::vector<Tensor>& tensors,
@@ -223,6 +238,18 @@ std::vector<InputSlot> input_slots(const Scheduler& scheduler, const BatchTensor
 }
 
 }  // namespace
+
+const char* name_of(Precision precision) noexcept {
+  switch (precision) {
+    case Precision::fp32:
+      return "fp32";
+    case Precision::tf32:
+      return "tf32";
+    case Precision::bf16:
+      break;
+  }
+  return "bf16";
+}
 
 Plan plan_training(const EngineConfig& config) { return make_plan(config, true).plan; }
 Plan plan_prediction(const EngineConfig& config) { return make_plan(config, false).plan; }

@@ -14,6 +14,15 @@
 
 namespace tandem {
 
+/// What activations are stored in and products are computed in. Weights, gradients of weights,
+/// logits, loss and all sums are fp32 in each.
+enum class Precision : std::uint8_t {
+  fp32,  ///< fp32 storage, fp32 products
+  tf32,  ///< fp32 storage, products of factors rounded to TF32; as fp32 on the host
+  bf16,  ///< bf16 storage of activations, their gradients and the weights that layers read
+};
+const char* name_of(Precision precision) noexcept;
+
 /// Sizes and switches of a training or prediction engine. Everything that changes from step to
 /// step (learning rate, momentum, weight decay, count) is in the batch header instead.
 struct EngineConfig {
@@ -22,6 +31,7 @@ struct EngineConfig {
   std::int64_t image = 256;           ///< S
   std::int64_t batch = 8;             ///< N, at least 1
   float input_scale = 1.0f / 255.0f;  ///< uint8 -> float factor
+  Precision precision = Precision::fp32;
   bool momentum = true;               ///< keep a velocity a weight; off: plain SGD
   int slots = 2;                      ///< R
   int input_slots = 4;
