@@ -83,8 +83,7 @@ bool epilogue_allowed(std::string_view epilogue) {
   const auto rule = std::find_if(rules.begin(), rules.end(), [epilogue](const EpilogueRule& r) {
     return r.epilogue == epilogue;
   });
-  return rule != rules.end() &&
-         std::all_of(rule->needs.begin(), rule->needs.end(), finding_holds);
+  return rule != rules.end() && std::all_of(rule->needs.begin(), rule->needs.end(), finding_holds);
 }
 
 }  // namespace tandem
