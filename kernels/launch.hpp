@@ -11,8 +11,9 @@
 namespace tandem {
 
 struct LaunchShape {
-  unsigned grid;   ///< blocks
-  unsigned block;  ///< threads a block
+  unsigned grid;              ///< blocks
+  unsigned block;             ///< threads a block
+  unsigned shared_bytes = 0;  ///< dynamic shared memory a block
 };
 
 /// For a kernel whose threads stride over `count` elements. A function of the count alone, never of
@@ -31,6 +32,7 @@ cudaError_t launch(void (*kernel)(Parameters...), LaunchShape shape, cudaStream_
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(shape.grid);
   config.blockDim = dim3(shape.block);
+  config.dynamicSmemBytes = shape.shared_bytes;
   config.stream = stream;
   return cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...);
 }

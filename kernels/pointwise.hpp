@@ -3,11 +3,18 @@
 // are Accumulator<T>.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <tandem/kernels/bf16.hpp>
+#include <tandem/kernels/column_tiling.hpp>
 #include <tandem/kernels/permute_math.hpp>
 
-namespace tandem::host {
+struct CUstream_st;  // what a cudaStream_t points to
+
+namespace tandem {
+
+namespace host {
 
 /// y = scale * x, where x [n,h,w,c] lies in raster order and y in `order`, channels last.
 template <class T>
@@ -32,4 +39,53 @@ void bias_forward(const T* b, T* y, std::int64_t pixels, std::int64_t channels);
 template <class T>
 void bias_backward(const T* dy, Accumulator<T>* db, std::int64_t pixels, std::int64_t channels);
 
-}  // namespace tandem::host
+}  // namespace host
+
+namespace cuda {
+
+// The same bits as the twins, but for bias_backward. T is float or bf16; pointers are device
+// memory; queued on the stream; CudaError if a launch fails. Tensors that start at a multiple of 16
+// bytes are moved 16 bytes at a time, others an element at a time, with the same results.
+
+template <class T>
+void u8_to_float(const ImageShape& shape, const std::uint8_t* x, float scale, ImageOrder order,
+                 T* y, CUstream_st* stream);
+
+template <class T>
+void relu_forward(T* y, std::int64_t count, CUstream_st* stream);
+
+template <class T>
+void relu_backward(const T* y, T* dy, std::int64_t count, CUstream_st* stream);
+
+template <class T>
+void bias_forward(const T* b, T* y, std::int64_t pixels, std::int64_t channels,
+                  CUstream_st* stream);
+
+/// How the first of two stages of the sum is shared out, for packs of `pack` elements. At most 1024
+/// blocks: enough to fill the GPUs there are, few enough that the second stage is short.
+constexpr ColumnTiling bias_backward_tiling(std::int64_t pixels, std::int64_t channels, int pack) {
+  return column_tiling(pixels, channels, pack, 8, 1024);
+}
+
+/// Bytes of the partial sums for elements of `element_bytes`; at most 16 MiB up to 2^18 channels.
+constexpr std::size_t bias_backward_workspace_bytes(std::int64_t pixels, std::int64_t channels,
+                                                    std::size_t element_bytes) {
+  std::int64_t sums = 0;
+  for (const int pack : {kPackBytes / static_cast<int>(element_bytes), 1}) {
+    const ColumnTiling tiling = bias_backward_tiling(pixels, channels, pack);
+    sums = std::max(sums, tiling.row_chunks * tiling.columns * pack);
+  }
+  return static_cast<std::size_t>(sums) * sizeof(double);
+}
+
+/// db as host::bias_backward<T>, each sum in double in an order that depends on the shape and on
+/// whether dy is aligned, rounded once: the twin's bound. `workspace` holds
+/// bias_backward_workspace_bytes(pixels, channels, sizeof(T)) bytes, aligned for double; it is
+/// written before it is read.
+template <class T>
+void bias_backward(const T* dy, float* db, std::int64_t pixels, std::int64_t channels,
+                   void* workspace, CUstream_st* stream);
+
+}  // namespace cuda
+
+}  // namespace tandem

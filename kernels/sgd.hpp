@@ -27,8 +27,10 @@ void sgd_momentum(const BatchHeader& header, const T* dw, T* v, T* w, std::int64
 
 namespace cuda {
 
-/// The same bits as host::sgd_momentum<float>. All pointers are device memory, the header too.
-/// Queued on the stream. Throws CudaError if it cannot be launched.
+/// The same bits as the twins for float. All pointers are device memory, the header too. Queued on
+/// the stream. Throws CudaError if it cannot be launched.
+void sgd(const BatchHeader* header, const float* dw, float* w, std::int64_t count,
+         CUstream_st* stream);
 void sgd_momentum(const BatchHeader* header, const float* dw, float* v, float* w,
                   std::int64_t count, CUstream_st* stream);
 

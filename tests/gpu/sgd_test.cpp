@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The SGD kernel against its host twin, bit for bit.
+// The SGD kernel with momentum against its host twin, bit for bit, and what a launch does to
+// errors.
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
@@ -11,6 +12,7 @@
 #include <tandem/kernels/check.hpp>
 #include <tandem/kernels/philox.hpp>
 #include <tandem/kernels/sgd.hpp>
+#include <tandem/tests/support/device_memory.hpp>
 #include <tandem/tests/support/gpu_guard.hpp>
 #include <vector>
 
@@ -18,34 +20,6 @@ namespace tandem::test {
 namespace {
 
 constexpr std::size_t kGuard = 64;  // elements behind the end that nobody may touch
-
-/// Device memory with a copy of a vector.
-template <class T>
-class DeviceVector {
- public:
-  explicit DeviceVector(const std::vector<T>& values) : size_(values.size()) {
-    TANDEM_CUDA_TRY(cudaMalloc(&data_, size_ * sizeof(T)));
-    TANDEM_CUDA_TRY(cudaMemcpy(data_, values.data(), size_ * sizeof(T), cudaMemcpyHostToDevice));
-    // A copy from pageable memory may return before its last bytes have arrived, and a non-blocking
-    // stream does not wait for it.
-    TANDEM_CUDA_TRY(cudaDeviceSynchronize());
-  }
-  DeviceVector(const DeviceVector&) = delete;
-  DeviceVector& operator=(const DeviceVector&) = delete;
-  ~DeviceVector() { cudaFree(data_); }
-
-  T* data() const { return static_cast<T*>(data_); }
-
-  std::vector<T> to_host() const {
-    std::vector<T> values(size_);
-    TANDEM_CUDA_TRY(cudaMemcpy(values.data(), data_, size_ * sizeof(T), cudaMemcpyDeviceToHost));
-    return values;
-  }
-
- private:
-  std::size_t size_;
-  void* data_ = nullptr;
-};
 
 /// Normal numbers over many magnitudes, with a zero, an infinity, a NaN and a subnormal among them,
 /// and a guard of NaNs behind.

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <tandem/kernels/check.hpp>
+#include <tandem/kernels/permute_device.cuh>
+#include <tandem/kernels/pointwise.hpp>
+#include <tandem/kernels/pointwise_math.hpp>
+
+namespace tandem::cuda {
+
+namespace {
+
+template <class T>
+__global__ void __launch_bounds__(kBlockThreads)
+    u8_to_float_kernel(ImageShape shape, const std::uint8_t* __restrict__ x, float scale,
+                       ImageOrder order, T* __restrict__ y) {
+  for_each_moved(shape, ImageOrder::nhwc, order, static_cast<int>(shape.c),
+                 [&](std::int64_t target, std::int64_t source) {
+                   y[target] = T(scale_pixel<Accumulator<T>>(x[source], scale));
+                 });
+}
+
+template <int N, class T>
+__global__ void relu_forward_kernel(T* y, std::int64_t count) {
+  for_each_pack<N>(count, [&](std::int64_t first, auto width) {
+    constexpr int n = width.value;
+    Pack<T, n> pack = load_pack<n>(y + first);
+    for (int j = 0; j < n; ++j) pack.element[j] = T(relu(load(pack.element[j])));
+    store_pack(y + first, pack);
+  });
+}
+
+template <int N, class T>
+__global__ void relu_backward_kernel(const T* __restrict__ y, T* __restrict__ dy,
+                                     std::int64_t count) {
+  for_each_pack<N>(count, [&](std::int64_t first, auto width) {
+    constexpr int n = width.value;
+    const Pack<T, n> output = load_pack<n>(y + first);
+    Pack<T, n> pack = load_pack<n>(dy + first);
+    for (int j = 0; j < n; ++j) {
+      T& gradient = pack.element[j];
+      gradient = T(relu_gradient(load(output.element[j]), load(gradient)));
+    }
+    store_pack(dy + first, pack);
+  });
+}
+
+/// Where a thread works in a ColumnTiling: rows first, first + rows_at_once, .. below end. A thread
+/// without a column has no rows.
+struct ThreadColumn {
+  std::int64_t column, first, end;
+};
+
+__device__ inline ThreadColumn thread_column(const ColumnTiling& t) {
+  const std::int64_t tile = blockIdx.x % t.column_tiles, chunk = blockIdx.x / t.column_tiles;
+  const int thread = static_cast<int>(threadIdx.x);
+  const int row = thread / t.columns_a_block;
+  const std::int64_t column = tile * t.columns_a_block + thread % t.columns_a_block;
+  const std::int64_t first = chunk * t.rows_a_chunk;
+  if (row >= t.rows_at_once || column >= t.columns) return {column, 0, 0};
+  const std::int64_t end = first + t.rows_a_chunk;
+  return {column, first + row, end < t.rows ? end : t.rows};
+}
+
+template <int N, class T>
+__global__ void bias_forward_kernel(ColumnTiling tiling, const T* b, T* y, std::int64_t pixels,
+                                    std::int64_t channels) {
+  const ThreadColumn at = thread_column(tiling);
+  if (at.first >= at.end) return;
+  Accumulator<T> bias[N];
+  std::uint32_t channel =
+      static_cast<std::uint32_t>(at.column * N) % static_cast<std::uint32_t>(channels);
+  if (tiling.pixels_a_row == 1) {  // the pack ends before the channels do
+    const Pack<T, N> pack = load_pack<N>(b + channel);
+    for (int j = 0; j < N; ++j) bias[j] = load(pack.element[j]);
+  } else {
+    for (int j = 0; j < N; ++j) {
+      bias[j] = load(b[channel]);
+      if (++channel == channels) channel = 0;
+    }
+  }
+  std::int64_t row = at.first;
+  for (; row < at.end && row < tiling.full_rows; row += tiling.rows_at_once) {
+    T* target = y + (row * tiling.columns + at.column) * N;
+    Pack<T, N> pack = load_pack<N>(target);
+    for (int j = 0; j < N; ++j) pack.element[j] = T(load(pack.element[j]) + bias[j]);
+    store_pack(target, pack);
+  }
+  if (row < at.end) {  // the incomplete row
+    const std::int64_t first = (row * tiling.columns + at.column) * N;
+    for (int j = 0; j < N; ++j) {
+      if (first + j < pixels * channels) y[first + j] = T(load(y[first + j]) + bias[j]);
+    }
+  }
+}
+
+/// First stage: the sums of a chunk of rows, partial [row chunks, elements a row].
+template <int N, class T>
+__global__ void __launch_bounds__(kBlockThreads)
+    bias_backward_kernel(ColumnTiling tiling, const T* dy, std::int64_t pixels,
+                         std::int64_t channels, double* partial) {
+  __shared__ double sums[N][kBlockThreads + 1];  // one more: other banks
+  const ThreadColumn at = thread_column(tiling);
+  double sum[N] = {};
+  std::int64_t row = at.first;
+#pragma unroll 4
+  for (; row < at.end && row < tiling.full_rows; row += tiling.rows_at_once) {
+    const Pack<T, N> pack = load_pack<N>(dy + (row * tiling.columns + at.column) * N);
+    for (int j = 0; j < N; ++j) sum[j] += static_cast<double>(load(pack.element[j]));
+  }
+  if (row < at.end) {  // the incomplete row
+    const std::int64_t first = (row * tiling.columns + at.column) * N;
+    for (int j = 0; j < N; ++j) {
+      if (first + j < pixels * channels) sum[j] += static_cast<double>(load(dy[first + j]));
+    }
+  }
+  for (int j = 0; j < N; ++j) sums[j][threadIdx.x] = sum[j];
+  __syncthreads();
+
+  const std::int64_t tile = blockIdx.x % tiling.column_tiles;
+  const std::int64_t chunk = blockIdx.x / tiling.column_tiles;
+  const int width = tiling.columns_a_block;
+  for (int e = static_cast<int>(threadIdx.x); e < width * N; e += kBlockThreads) {
+    const std::int64_t column = tile * width + e / N;
+    if (column >= tiling.columns) break;
+    double total = 0;
+    for (int r = 0; r < tiling.rows_at_once; ++r) total += sums[e % N][r * width + e / N];
+    partial[(chunk * tiling.columns + column) * N + e % N] = total;
+  }
+}
+
+/// Second stage, a warp a channel: each lane adds every 32nd of the terms, partial
+/// [terms, channels], in their order; then the lanes are added by halves.
+__global__ void bias_backward_sum_kernel(const double* partial, std::int64_t terms,
+                                         std::int64_t channels, float* db) {
+  const std::int64_t thread = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  const std::int64_t channel = thread / 32;
+  if (channel >= channels) return;
+  double sum = 0;
+  for (std::int64_t i = thread % 32; i < terms; i += 32) sum += partial[i * channels + channel];
+  sum = warp_sum(sum);
+  if (thread % 32 == 0) db[channel] = static_cast<float>(sum);
+}
+
+/// One pack a thread until the grid is as large as that of an elementwise kernel.
+ColumnTiling bias_forward_tiling(std::int64_t pixels, std::int64_t channels, int pack) {
+  return column_tiling(pixels, channels, pack, 1, 1 << 16);
+}
+
+LaunchShape shape_of(const ColumnTiling& tiling) {
+  return {static_cast<unsigned>(tiling.blocks()), kBlockThreads};
+}
+
+}  // namespace
+
+template <class T>
+void u8_to_float(const ImageShape& shape, const std::uint8_t* x, float scale, ImageOrder order,
+                 T* y, cudaStream_t stream) {
+  const std::int64_t pixels = shape.n * shape.h * shape.w;
+  if (pixels * shape.c == 0) return;
+  TANDEM_CUDA_TRY(
+      launch(u8_to_float_kernel<T>, elementwise_shape(pixels), stream, shape, x, scale, order, y));
+}
+
+template <class T>
+void relu_forward(T* y, std::int64_t count, cudaStream_t stream) {
+  if (count == 0) return;
+  with_width<kPackElements<T>>(is_aligned(y), [&](auto width) {
+    const LaunchShape shape = elementwise_shape(ceil_div<std::int64_t>(count, width.value));
+    TANDEM_CUDA_TRY(launch(relu_forward_kernel<width.value, T>, shape, stream, y, count));
+  });
+}
+
+template <class T>
+void relu_backward(const T* y, T* dy, std::int64_t count, cudaStream_t stream) {
+  if (count == 0) return;
+  with_width<kPackElements<T>>(is_aligned(y, dy), [&](auto width) {
+    const LaunchShape shape = elementwise_shape(ceil_div<std::int64_t>(count, width.value));
+    TANDEM_CUDA_TRY(launch(relu_backward_kernel<width.value, T>, shape, stream, y, dy, count));
+  });
+}
+
+template <class T>
+void bias_forward(const T* b, T* y, std::int64_t pixels, std::int64_t channels,
+                  cudaStream_t stream) {
+  if (pixels * channels == 0) return;
+  with_width<kPackElements<T>>(is_aligned(b, y), [&](auto width) {
+    const ColumnTiling tiling = bias_forward_tiling(pixels, channels, width.value);
+    TANDEM_CUDA_TRY(launch(bias_forward_kernel<width.value, T>, shape_of(tiling), stream, tiling, b,
+                           y, pixels, channels));
+  });
+}
+
+template <class T>
+void bias_backward(const T* dy, float* db, std::int64_t pixels, std::int64_t channels,
+                   void* workspace, cudaStream_t stream) {
+  if (channels == 0) return;
+  double* partial = static_cast<double*>(workspace);
+  std::int64_t terms = 0;
+  if (pixels > 0) {
+    with_width<kPackElements<T>>(is_aligned(dy), [&](auto width) {
+      const ColumnTiling tiling = bias_backward_tiling(pixels, channels, width.value);
+      terms = tiling.row_chunks * tiling.pixels_a_row;
+      TANDEM_CUDA_TRY(launch(bias_backward_kernel<width.value, T>, shape_of(tiling), stream, tiling,
+                             dy, pixels, channels, partial));
+    });
+  }
+  const LaunchShape shape = {
+      static_cast<unsigned>(ceil_div<std::int64_t>(channels * 32, kBlockThreads)), kBlockThreads};
+  TANDEM_CUDA_TRY(launch(bias_backward_sum_kernel, shape, stream, partial, terms, channels, db));
+}
+
+#define TANDEM_INSTANTIATE(T)                                                              \
+  template void u8_to_float(const ImageShape&, const std::uint8_t*, float, ImageOrder, T*, \
+                            cudaStream_t);                                                 \
+  template void relu_forward(T*, std::int64_t, cudaStream_t);                              \
+  template void relu_backward(const T*, T*, std::int64_t, cudaStream_t);                   \
+  template void bias_forward(const T*, T*, std::int64_t, std::int64_t, cudaStream_t);      \
+  template void bias_backward(const T*, float*, std::int64_t, std::int64_t, void*, cudaStream_t)
+TANDEM_INSTANTIATE(float);
+TANDEM_INSTANTIATE(bf16);
+#undef TANDEM_INSTANTIATE
+
+}  // namespace tandem::cuda
