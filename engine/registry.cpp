@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <limits>
@@ -293,12 +294,22 @@ void check_callable(const Operation& op) {
 
 std::size_t no_workspace(const Operation&) { return 0; }
 
+/// Enough for the host's body and for the CUDA body, which widens bf16 operands.
+template <std::size_t (*host_bytes)(const Operation&)>
+std::size_t conv3x3_workspace(const Operation& op) {
+  std::size_t widened = 0;
+  for (std::size_t i = 0; i < 3; ++i) {
+    if (desc(op, i).dtype == DType::bf16) widened += conv3x3_widened_bytes(op, i);
+  }
+  return std::max(host_bytes(op), widened);
+}
+
 // --- the table -----------------------------------------------------------------------------------
 
 constexpr OpInfo info(const char* name, void (*check)(const Operation&),
                       void (*body)(const Operation&, void* const*),
                       std::size_t (*workspace)(const Operation&) = no_workspace) {
-  return {name, check, workspace, body, nullptr};
+  return {name, check, workspace, body};
 }
 
 using K = OpKind;
@@ -348,15 +359,15 @@ constexpr std::array<OpSpec, kOpKindCount> kSpecs = {{
 
   {K::conv3x3_forward,
    info("conv3x3_forward", check_conv<Filter::conv3x3, Pass::forward>, host::conv3x3_forward,
-        host::conv3x3_forward_bytes),
+        conv3x3_workspace<host::conv3x3_forward_bytes>),
    {r("x"), r("w"), w("y")}},
   {K::conv3x3_backward_data,
    info("conv3x3_backward_data", check_conv<Filter::conv3x3, Pass::backward_data>,
-        host::conv3x3_backward_data, host::conv3x3_backward_data_bytes),
+        host::conv3x3_backward_data, conv3x3_workspace<host::conv3x3_backward_data_bytes>),
    {r("dy"), r("w"), w("dx")}},
   {K::conv3x3_backward_weights,
    info("conv3x3_backward_weights", check_conv<Filter::conv3x3, Pass::backward_weights>,
-        host::conv3x3_backward_weights, host::conv3x3_backward_weights_bytes),
+        host::conv3x3_backward_weights, conv3x3_workspace<host::conv3x3_backward_weights_bytes>),
    {r("x"), r("dy"), w("dw")}},
 
   {K::bias_forward,  info("bias_forward", check_bias_forward, host::bias_forward),    {r("b"), rw("y")}},
@@ -401,6 +412,20 @@ void check_workspace(const Operation& op) {
 }
 
 }  // namespace
+
+std::int64_t conv3x3_chunk(const TensorDesc& image) noexcept {
+  constexpr std::int64_t kPixels = std::int64_t{1} << 19;
+  return std::clamp<std::int64_t>(kPixels / (image.h * image.w), 1, image.n);
+}
+
+std::size_t conv3x3_widened_bytes(const Operation& op, std::size_t index) noexcept {
+  constexpr std::size_t kAlignment = 256;
+  const std::size_t filter = op.kind == OpKind::conv3x3_backward_weights ? 2 : 1;
+  const TensorDesc& d = desc(op, index);
+  const std::int64_t first = index == filter ? d.n : conv3x3_chunk(d);
+  const auto bytes = static_cast<std::size_t>(first * d.h * d.w * d.c) * sizeof(float);
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
 
 const OpInfo& op_info(OpKind kind) noexcept { return spec_of(kind).info; }
 

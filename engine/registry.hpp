@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The closed registry of operations: kind -> name, shape check, workspace, bodies.
+// The closed registry of operations: kind -> name, shape check, workspace, host body. The CUDA
+// bodies are in ops_cuda.cpp, in the half of the library that needs CUDA.
 #pragma once
 
 #include <cstddef>
-
 #include <tandem/engine/operation.hpp>
 
 namespace tandem {
@@ -21,13 +21,19 @@ struct OpInfo {
   /// The host twin: runs the operation on `pointers`, one per operand. Null for `callable`, which
   /// a backend calls itself.
   void (*host)(const Operation&, void* const* pointers);
-
-  /// Set by the CUDA half of the library; null without it.
-  void (*cuda)(const Operation&, void* const* pointers, void* native_stream);
 };
 
 /// Thread-safe; never fails for a valid kind.
 const OpInfo& op_info(OpKind kind) noexcept;
+
+/// Images that the CUDA body of a 3x3 convolution hands to the library at a time, a function of the
+/// shape alone: as many as make 2^19 pixels. It bounds the library's workspace and that of the fp32
+/// copies on which a bf16 convolution computes.
+std::int64_t conv3x3_chunk(const TensorDesc& image) noexcept;
+
+/// Bytes of an fp32 copy of operand `index` of a 3x3 convolution: of a chunk of images, or of the
+/// filter. Up to the next multiple of 256.
+std::size_t conv3x3_widened_bytes(const Operation& operation, std::size_t index) noexcept;
 
 /// check() of the operation's kind, with the number and access of the operands checked first.
 void check_operation(const Operation& operation);
