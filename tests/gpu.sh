@@ -1,0 +1,236 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Everything that needs a GPU: builds, runs all tests, runs the GPU tests under compute-sanitizer,
+# measures Tandem and PyTorch in turn, and prints short tables. Logs go to $OUT (build-gpu/logs).
+# Exits 0 if all parts that were asked for passed, 1 if one failed, 2 for wrong usage, 3 if packages are
+# missing and cannot be installed.
+set -uo pipefail
+
+usage() {
+  cat <<'TEXT'
+bash tests/gpu.sh [parts] [options]     no part: all of them, in this order
+  --tests       all tests; a GPU test that would skip fails
+  --sanitize    GPU tests under memcheck, racecheck, initcheck, synccheck; the list of kernels seen
+  --bench       Tandem and PyTorch at batch 8, 32 and 128, with PyTorch's graphs and torch.compile
+  --bench-more  batch 4, 16 and 64, and batch 8 with a loader
+  --quick       short forms: labels gpu only; memcheck only; two blocks at batch 8, eager rows only
+  --help
+Each part takes less than ten minutes on an H200 with 16 cores.
+Environment: OUT (logs and results), PYTHON (an interpreter that has PyTorch; python3).
+TEXT
+}
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+parts=() quick=0
+while [ $# -gt 0 ]; do
+  case $1 in
+    --tests | --sanitize | --bench | --bench-more) parts+=("${1#--}") ;;
+    --quick) quick=1 ;;
+    -h | --help) usage; exit 0 ;;
+    *) echo "unknown option '$1'" >&2; usage >&2; exit 2 ;;
+  esac
+  shift
+done
+[ ${#parts[@]} -gt 0 ] || parts=(tests sanitize bench bench-more)
+
+# shellcheck source=setup.sh
+. "$root/tests/setup.sh"
+build=$root/build-gpu
+OUT=${OUT:-$build/logs}
+PYTHON=${PYTHON:-python3}
+mkdir -p "$OUT"
+OUT=$(cd "$OUT" && pwd)
+jobs=$(nproc)
+failed=()
+fail() { say "FAILED $*"; failed+=("$*"); }
+
+# For the sanitizers. Only our kernels are instrumented: a mangled name of ours holds its namespace,
+# and no kernel of cuBLASLt or cuDNN does. Theirs are not ours to repair, report what is meant to be
+# (reads of padding), and take minutes each when instrumented.
+filter=(--kernel-name kns=tandem)
+# API errors are not the sanitizers' subject here: every call of ours checks its status, tests provoke
+# errors on purpose (a device that does not exist, memory that is not there), and the libraries probe
+# for functions that a driver may lack.
+common=(--error-exitcode 1 --report-api-errors no --print-limit 20)
+# What is left out. Suites named *Large*: hundreds of millions of elements, the same code as the others.
+left_out='*Large*'
+# initcheck runs on tests in which only our kernels and copies write: the tool (before 2025.4) does not
+# see the bulk stores of library kernels, and would call what they wrote uninitialised. There, poisoned
+# workspaces and outputs find a read of what nobody wrote.
+only_our_kernels='^tandem_test_gpu_(kernels|sgd)$'
+# The contract of the libraries launches no kernel of ours.
+no_kernel_of_ours='^tandem_test_(library_contract|cuda_info)$'
+# Not launched by these tests: spin_kernel takes time and touches no memory.
+not_seen='^spin_kernel$'
+seconds_each=240
+
+build_all() {
+  has_command nvcc || { fail "build: there is no nvcc on the PATH"; return 1; }
+  ensure_packages
+  configure gpu "$build" || { fail "build: cmake"; return 1; }
+  say "building"
+  if ! cmake --build "$build" --parallel "$jobs" >"$OUT/build.log" 2>&1; then
+    grep -E -A 5 'error|FAILED' "$OUT/build.log" | head -n 60
+    fail "build: see $OUT/build.log"
+    return 1
+  fi
+  nvidia-smi --query-gpu=index,name,driver_version,memory.used,clocks.sm --format=csv,noheader ||
+    say "nvidia-smi does not run here"
+}
+
+# run_ctest NAME ARGUMENT...: one run of ctest, with its counts.
+run_ctest() {
+  local name=$1 status=0 started=$SECONDS
+  shift
+  rm -f "$OUT/$name.xml"
+  (cd "$root" && ctest --preset gpu --output-junit "$OUT/$name.xml" "$@") \
+    >"$OUT/$name.log" 2>&1 || status=$?
+  python3 "$root/tests/count_results.py" "$OUT/$name.xml" --name "$name" --ctest-status "$status" |
+    sed '$d'
+  say "$name: $((SECONDS - started)) s"
+  [ "$status" = 0 ] || fail "$name: see $OUT/$name.log"
+}
+
+part_tests() {
+  [ "$quick" = 1 ] || run_ctest tests-cpu -LE gpu --parallel "$jobs"
+  # One at a time: tests of overlap and of memory in use want the GPU for themselves.
+  run_ctest tests-gpu -L gpu --parallel 1
+}
+
+# gpu_programs: prints the executables that hold the tests of label gpu, one a line.
+gpu_programs() {
+  (cd "$root" && ctest --preset gpu -L gpu --show-only=json-v1) | python3 -c '
+import json, sys
+tests = json.load(sys.stdin)["tests"]
+print("\n".join(sorted({test["command"][0] for test in tests if test.get("command")})))'
+}
+
+# sanitize TOOL PROGRAM: exit code of the tool; its report is in the log.
+sanitize() {
+  local log
+  log=$OUT/$1-$(basename "$2").log
+  # Eager loading: no kernel is loaded behind one that a test holds up.
+  TANDEM_REQUIRE_GPU=1 OPENBLAS_NUM_THREADS=1 CUDA_MODULE_LOADING=EAGER timeout "$seconds_each" \
+    compute-sanitizer --tool "$1" "${common[@]}" "${filter[@]}" \
+    "$2" --gtest_brief=1 --gtest_filter="-$left_out" >"$log" 2>&1
+}
+
+part_sanitize() {
+  has_command compute-sanitizer || { fail "sanitize: there is no compute-sanitizer on the PATH"; return; }
+  local tools=(memcheck racecheck initcheck synccheck) tool program name programs status log
+  [ "$quick" = 0 ] || tools=(memcheck)
+
+  # Each tool has to find a planted fault, through the same filter.
+  nvcc -arch=native -lineinfo -o "$OUT/planted_faults" "$root/tests/gpu/planted_faults.cu" ||
+    { fail "sanitize: planted_faults.cu does not compile"; return; }
+  for tool in "${tools[@]}"; do
+    status=0
+    timeout 60 compute-sanitizer --tool "$tool" "${common[@]}" "${filter[@]}" \
+      "$OUT/planted_faults" "$tool" >"$OUT/planted-$tool.log" 2>&1 || status=$?
+    # 1 is also the exit code of a tool that could not start; the report has to name the kernel.
+    if [ "$status" = 1 ] && grep -q "${tool}_kernel" "$OUT/planted-$tool.log"; then
+      say "$tool: finds the planted fault"
+    else
+      fail "$tool: does not find the planted fault (exit $status); see $OUT/planted-$tool.log"
+    fi
+  done
+
+  mapfile -t programs < <(gpu_programs)
+  [ ${#programs[@]} -gt 0 ] || { fail "sanitize: there is no test of label gpu"; return; }
+  for program in "${programs[@]}"; do
+    name=$(basename "$program")
+    [[ $name =~ $no_kernel_of_ours ]] && continue
+    # The tools beside each other: most of the time is theirs, on the CPU.
+    local -A running=()
+    for tool in "${tools[@]}"; do
+      [ "$tool" = initcheck ] && [[ ! $name =~ $only_our_kernels ]] && continue
+      sanitize "$tool" "$program" &
+      running[$tool]=$!
+    done
+    for tool in "${!running[@]}"; do
+      status=0
+      wait "${running[$tool]}" || status=$?
+      log=$OUT/$tool-$name.log
+      if [ "$status" = 124 ]; then
+        fail "$tool $name: not done after $seconds_each s; see $log"
+      elif [ "$status" != 0 ]; then
+        fail "$tool $name: exit $status; see $log"
+        grep -E '^=========|\[  FAILED  \]|Failure' "$log" | head -n 12
+      elif ! grep -qE '^=+ (ERROR SUMMARY: 0 errors|RACECHECK SUMMARY: 0 hazards)' "$log"; then
+        fail "$tool $name: no summary of 0 errors in $log"
+      else
+        say "$tool $name: no error"
+      fi
+    done
+  done
+  kernels_seen
+}
+
+# kernels_seen: the kernels of ours that the tests launch are those of the list.
+kernels_seen() {
+  if ! has_command ncu; then
+    say "kernels seen: skipped: there is no ncu on the PATH"
+    return
+  fi
+  local log=$OUT/kernels.csv status=0 program
+  : >"$log"
+  for program in tandem_test_gpu_kernels tandem_test_gpu_sgd; do
+    TANDEM_REQUIRE_GPU=1 timeout "$seconds_each" ncu --clock-control none --metrics launch__grid_size \
+      --kernel-name-base demangled --kernel-name regex:tandem --csv --page raw \
+      "$build/tests/$program" --gtest_brief=1 --gtest_filter="-$left_out" >>"$log" 2>&1 || status=$?
+  done
+  [ "$status" = 0 ] || fail "kernels seen: ncu or a test under it: exit $status; see $log"
+  # A launch is a quoted line. Its kernel is the only name of ours that ends in _kernel.
+  grep '^"' "$log" | grep -oE '[a-z0-9_]+_kernel\b' | sort -u >"$OUT/kernels-seen.txt"
+  grep -vE '^(#|$)' "$root/tests/gpu/kernel_list.txt" | grep -vE "$not_seen" | sort -u \
+    >"$OUT/kernels-listed.txt"
+  if diff "$OUT/kernels-listed.txt" "$OUT/kernels-seen.txt" >"$OUT/kernels.diff"; then
+    say "kernels seen: $(wc -l <"$OUT/kernels-seen.txt"), those of tests/gpu/kernel_list.txt"
+  else
+    sed -n 's/^</    listed, not seen:/p; s/^>/    seen, not listed:/p' "$OUT/kernels.diff"
+    fail "kernels seen: they are not those of tests/gpu/kernel_list.txt"
+  fi
+}
+
+# compare NAME ARGUMENT...: exit code 3 (nothing wrong, but only a part of a run) is good here; the page
+# says whether the whole counts.
+compare() {
+  local name=$1 status=0
+  shift
+  "$PYTHON" -c 'import torch' 2>/dev/null ||
+    { fail "$name: $PYTHON has no PyTorch; set PYTHON"; return; }
+  "$PYTHON" "$root/bench/compare_gpu.py" --tandem "$build/bin/tandem" --json "$OUT/$name.json" "$@" \
+    2>"$OUT/$name.log" | tee "$OUT/$name.txt" || status=$?
+  [ "$status" = 0 ] || [ "$status" = 3 ] || fail "$name: exit $status; see $OUT/$name.log"
+}
+
+part_bench() {
+  if [ "$quick" = 1 ]; then
+    compare bench --batch 8 --blocks 2 --eager-only
+  else
+    compare bench --batch 8,32,128
+  fi
+}
+
+part_bench_more() {
+  [ "$quick" = 1 ] && { say "bench-more: left out by --quick"; return; }
+  compare bench-more --batch 4,16,64 --eager-only --loader
+}
+
+started=$SECONDS
+if build_all; then
+  for part in "${parts[@]}"; do
+    say "=== $part"
+    part_started=$SECONDS
+    "part_${part//-/_}"
+    say "=== $part: $((SECONDS - part_started)) s"
+  done
+fi
+if [ -s "$OUT/bench.json" ] && [ -s "$OUT/bench-more.json" ]; then
+  "$PYTHON" "$root/bench/compare_gpu.py" --render "$OUT/bench.json" "$OUT/bench-more.json" \
+    >"$OUT/benchmarks.md" && say "page: $OUT/benchmarks.md"
+fi
+say "logs: $OUT; $((SECONDS - started)) s"
+for text in "${failed[@]}"; do say "FAILED $text"; done
+[ ${#failed[@]} = 0 ] && say "all passed"
+[ ${#failed[@]} = 0 ]

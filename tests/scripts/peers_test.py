@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The PyTorch peers and bench/compare_gpu.py on the CPU, at a tiny size: what a GPU is not needed to see.
+
+usage: peers_test.py PROGRAM [unittest options]. Exits 77 where there is no PyTorch.
+"""
+import importlib.util
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+BENCH = pathlib.Path(__file__).resolve().parents[2] / "bench"
+PROGRAM = ""
+os.environ["OMP_NUM_THREADS"] = "1"  # of the processes started here: tiny work, perhaps on a busy machine
+TINY = {"batch": 2, "image": 16, "precision": "fp32", "device": "cpu", "workers": 1}
+
+
+def run(*command):
+    return subprocess.run([sys.executable, *map(str, command)], check=False, capture_output=True, text=True)
+
+
+def serve(script, *requests):
+    """The replies to the requests, without the environment that comes first."""
+    lines = "".join(json.dumps(request) + "\n" for request in requests)
+    result = subprocess.run([sys.executable, BENCH / "peers" / script, "--serve"], input=lines, check=True,
+                            capture_output=True, text=True)
+    replies = [json.loads(line) for line in result.stdout.splitlines()]
+    assert "environment" in replies[0], replies
+    return replies[1:]
+
+
+def block(**values):
+    return {"config": {**TINY, **values}, "seconds": 0.05, "warm_seconds": 0.01, "windows": 3}
+
+
+class Peers(unittest.TestCase):
+    def test_blocks(self):
+        for script in ("torch_segment.py", "torch_classify.py"):
+            requests = [block(), block(layout="nhwc"), block(precision="bf16"), block(init="torch"),
+                        block(input="loader"), block()]
+            for reply in serve(script, *requests):
+                self.assertGreater(reply["steps_per_s"]["min"], 0, reply)
+                self.assertLessEqual(reply["steps_per_s"]["min"], reply["steps_per_s"]["median"])
+                # Untrained: near log(10), or a few times that with bytes as they are.
+                self.assertTrue(0.5 < reply["loss"] < 100, reply)
+
+    def test_release_and_wrong_requests(self):
+        replies = serve("torch_segment.py", block(), {"release": True}, block(issue="sideways"),
+                        block(issue="graph"), block(image=48), {"config": {}}, block())
+        self.assertEqual(replies[1], {})
+        for reply, text in zip(replies[2:6], ("sideways", "without a GPU", "48", "seconds")):
+            self.assertIn(text, reply["error"])
+        self.assertIn("steps_per_s", replies[6])
+
+    def test_segmenter_trains(self):
+        self.assertEqual(serve("torch_segment.py", {"check": {**TINY, "image": 64}}), [{"wrong": []}])
+
+    def test_the_check_can_fail(self):
+        code = (f"import sys; sys.path.insert(0, {str(BENCH / 'peers')!r})\n"
+                "import torch_common as common, torch_segment as segment\n"
+                "def build(config):\n"
+                "    work = segment.build(config)\n"
+                "    second = work.second\n"
+                "    def forgets(h, y):\n"
+                "        loss = second(h, y)\n"
+                "        work.restart()\n"
+                "        return loss\n"
+                "    work.second = forgets\n"
+                "    return work\n"
+                "print(common.check_issues(build, common.Config(device='cpu', precision='fp32', image=64)))")
+        result = run("-c", code)
+        self.assertIn("does not fall", result.stdout, result.stderr)
+
+    def test_by_hand(self):
+        result = run(BENCH / "peers/torch_segment.py", "--image", 16, "--batch", 2, "--precision", "fp32",
+                     "--issue", "serial,piped", "--layout", "nchw", "--device", "cpu", "--seconds", 0.05)
+        self.assertEqual(result.returncode, 1, result.stderr)  # piped needs a GPU
+        self.assertIn("images/s", result.stdout)
+        self.assertIn("allowed without a GPU: serial", result.stdout)
+
+    def test_both_in_turn(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "results.json"
+            result = run(BENCH / "compare_gpu.py", "--tandem", PROGRAM, "--device", "host", "--image", 32,
+                         "--batch", 1, "--precision", "fp32", "--blocks", 2, "--seconds", 0.02,
+                         "--json", path)
+            self.assertEqual(result.returncode, 3, result.stdout + result.stderr)
+            self.assertIn("the run does not count", result.stdout)
+            rows = json.loads(path.read_text())["rows"]
+            self.assertEqual(sorted(row["variant"] for row in rows),
+                             ["eager nchw serial", "eager nhwc serial", "overlap", "serial"])
+            self.assertTrue(all(len(row["blocks"]) == 2 for row in rows))
+            page = run(BENCH / "compare_gpu.py", "--render", path)
+            self.assertEqual(page.returncode, 0, page.stderr)
+            self.assertIn("# Benchmarks", page.stdout)
+
+
+if __name__ == "__main__":
+    if importlib.util.find_spec("torch") is None:
+        print(f"Skipped\nPyTorch is not installed for {sys.executable}")
+        sys.exit(77)
+    PROGRAM = sys.argv.pop(1)
+    unittest.main()
