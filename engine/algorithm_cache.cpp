@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cublasLt.h>
+#include <cudnn.h>
 #include <fmt/format.h>
 
 #include <algorithm>

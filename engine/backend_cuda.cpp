@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+#include <cudnn.h>
 #include <fmt/format.h>
 
 #include <cstring>
@@ -53,6 +56,10 @@ auto on_device(int device, const char* doing, Body body) {
     throw to_error(error, doing);
   }
 }
+
+using CudaStreamHandle = UniqueHandle<CudaHandleTraits<cudaStream_t, cudaStreamDestroy>>;
+using CublasLtHandle = UniqueHandle<CudaHandleTraits<cublasLtHandle_t, cublasLtDestroy>>;
+using CudnnHandle = UniqueHandle<CudaHandleTraits<cudnnHandle_t, cudnnDestroy>>;
 
 /// A stream with what its operations need. Two streams share no handle and no workspace.
 struct CudaStream {

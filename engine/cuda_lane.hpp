@@ -2,12 +2,13 @@
 // What an operation needs to run on a CUDA stream. Private to the CUDA half.
 #pragma once
 
-#include <cublasLt.h>
-#include <cuda_runtime_api.h>
-#include <cudnn.h>
-
 #include <cstddef>
 #include <tandem/engine/operation.hpp>
+
+// What a cudaStream_t, a cublasLtHandle_t and a cudnnHandle_t point to.
+struct CUstream_st;
+struct cublasLtContext;
+struct cudnnContext;
 
 namespace tandem {
 
@@ -16,9 +17,9 @@ class AlgorithmCache;
 /// A stream with its own library handles and workspace: two lanes never share either, so that what
 /// runs on one cannot change the bits of the other.
 struct CudaLane {
-  cudaStream_t stream = nullptr;
-  cublasLtHandle_t cublaslt = nullptr;
-  cudnnHandle_t cudnn = nullptr;
+  CUstream_st* stream = nullptr;
+  cublasLtContext* cublaslt = nullptr;
+  cudnnContext* cudnn = nullptr;
   void* workspace =
       nullptr;  ///< kLaneWorkspace bytes, 256-aligned; contents mean nothing between operations
   AlgorithmCache* algorithms = nullptr;

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The CUDA bodies of the operations: which kernel or library call, with which sizes.
+#include <cuda_runtime_api.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <optional>
