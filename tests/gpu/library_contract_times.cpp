@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <stdexcept>
 #include <tandem/tests/gpu/library_contract.hpp>
 
 namespace tandem::contract {
@@ -29,13 +30,13 @@ std::vector<NamedGemm> level(std::int64_t channels, std::int64_t pixels) {
 struct Times {
   std::size_t passing = 0;
   double first = 0, best = 0;
-  std::string best_text;
+  std::string best_text, refused;
 };
 
 /// Operands of one GEMM, as many copies as it takes for L2 to hold none of the next.
 class Pools {
  public:
-  Pools() : a_(kBytes), b_(kBytes), d_(kBytes), scalars_(device({-1e-6, 1.0}, CUDA_R_32F)) {
+  Pools() : a_(kBytes), b_(kBytes), d_(kBytes), scalars_(device({-0x1p-20, 1.0}, CUDA_R_32F)) {
     // Random halves in [-1, 1); as f32 their pairs are such numbers too.
     const auto values = reals(1 << 20, 50, CUDA_R_16BF);
     const DeviceBytes halves = device(values, CUDA_R_16BF);
@@ -61,11 +62,17 @@ class Pools {
     const void* beta = g.update ? scalars_.at(sizeof(float)) : static_cast<const void*>(&zero);
     Times times;
     for (const Algorithm& algorithm : gemm.algorithms(lane)) {
-      const double time = microseconds(lane, 20, [&](int i) {
-        const std::size_t copy = static_cast<std::size_t>(i) % copies;
-        TANDEM_TRY(gemm.run(lane, algorithm, alpha, a_.at(copy * a_bytes), b_.at(copy * b_bytes),
-                            beta, d_.at(copy * d_bytes)));
-      });
+      double time = 0;
+      try {
+        time = microseconds(lane, 20, [&](int i) {
+          const std::size_t copy = static_cast<std::size_t>(i) % copies;
+          TANDEM_TRY(gemm.run(lane, algorithm, alpha, a_.at(copy * a_bytes), b_.at(copy * b_bytes),
+                              beta, d_.at(copy * d_bytes)));
+        });
+      } catch (const std::runtime_error& error) {
+        times.refused += fmt::format("    {}: {}\n", algorithm.text, error.what());
+        continue;
+      }
       if (times.passing == 0) times.first = time;
       if (times.passing == 0 || time < times.best) {
         times.best = time;
@@ -110,6 +117,7 @@ Finding cublaslt_w1_heuristics(const Lane& lane) {
           const std::string what =
               fmt::format("{} b{} {} C={}", name(precision), batch, gemm.kind, channels);
           const Times times = pools.measure(lane, precision, gemm);
+          if (!times.refused.empty()) fmt::print("  {} cannot run:\n{}", what, times.refused);
           least = std::min(least, times.passing);
           if (times.passing == 0) {
             finding.holds = false;
