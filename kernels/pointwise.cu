@@ -92,20 +92,33 @@ __global__ void bias_forward_kernel(ColumnTiling tiling, const T* b, T* y, std::
   }
 }
 
-/// First stage: the sums of a chunk of rows, partial [row chunks, elements a row].
+/// First stage: the sums of a chunk of rows, partial [row chunks, elements a row]. Four blocks a
+/// multiprocessor are enough: told so, the compiler keeps the loads in flight instead of saving
+/// registers.
 template <int N, class T>
-__global__ void __launch_bounds__(kBlockThreads)
+__global__ void __launch_bounds__(kBlockThreads, 4)
     bias_backward_kernel(ColumnTiling tiling, const T* dy, std::int64_t pixels,
                          std::int64_t channels, double* partial) {
   __shared__ double sums[N][kBlockThreads + 1];  // one more: other banks
   const ThreadColumn at = thread_column(tiling);
   double sum[N] = {};
-  std::int64_t row = at.first;
-#pragma unroll 4
-  for (; row < at.end && row < tiling.full_rows; row += tiling.rows_at_once) {
-    const Pack<T, N> pack = load_pack<N>(dy + (row * tiling.columns + at.column) * N);
+  const auto add = [&](const Pack<T, N>& pack) {
     for (int j = 0; j < N; ++j) sum[j] += static_cast<double>(load(pack.element[j]));
+  };
+  const std::int64_t full_end = at.end < tiling.full_rows ? at.end : tiling.full_rows;
+  const std::int64_t left = full_end > at.first ? full_end - at.first : 0;
+  const int steps = static_cast<int>(ceil_div<std::int64_t>(left, tiling.rows_at_once));
+  const std::int64_t stride = tiling.columns * tiling.rows_at_once * N;
+  const T* source = dy + (at.first * tiling.columns + at.column) * N;
+  constexpr int kAhead = 4;  // loads in flight before the first sum needs one
+  int step = 0;
+  for (; step + kAhead <= steps; step += kAhead) {
+    Pack<T, N> packs[kAhead];
+    for (int i = 0; i < kAhead; ++i) packs[i] = load_pack<N>(source + (step + i) * stride);
+    for (int i = 0; i < kAhead; ++i) add(packs[i]);
   }
+  for (; step < steps; ++step) add(load_pack<N>(source + step * stride));
+  const std::int64_t row = at.first + std::int64_t{steps} * tiling.rows_at_once;
   if (row < at.end) {  // the incomplete row
     const std::int64_t first = (row * tiling.columns + at.column) * N;
     for (int j = 0; j < N; ++j) {
