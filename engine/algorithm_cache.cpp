@@ -9,9 +9,9 @@
 #include <mutex>
 #include <optional>
 #include <tandem/engine/algorithm_cache.hpp>
-#include <tandem/engine/cuda_handles.hpp>
 #include <tandem/engine/error.hpp>
 #include <tandem/engine/library_check.hpp>
+#include <tandem/engine/unique_handle.hpp>
 #include <tandem/kernels/check.hpp>
 
 namespace tandem {
@@ -20,6 +20,14 @@ namespace {
 constexpr int kCandidates = 24;
 
 const char* name_of(Math math) { return math == Math::tf32 ? "tf32" : "strict"; }
+
+/// How a descriptor of a library is owned.
+template <class HandleType, auto destroy_call>
+struct DescriptorTraits {
+  using Handle = HandleType;
+  static Handle null() noexcept { return nullptr; }
+  static void destroy(Handle handle) noexcept { static_cast<void>(destroy_call(handle)); }
+};
 
 template <class Traits, class Create>
 UniqueHandle<Traits> created(Create create) {
@@ -120,10 +128,10 @@ class Matmul {
     return parts > 1 && k % (kTile * parts) != 0;
   }
 
-  using DescriptionTraits = CudaHandleTraits<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>;
-  using LayoutTraits = CudaHandleTraits<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
+  using DescriptionTraits = DescriptorTraits<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>;
+  using LayoutTraits = DescriptorTraits<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
   using PreferenceTraits =
-      CudaHandleTraits<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
+      DescriptorTraits<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
 
   template <class Value>
   void set(cublasLtMatmulDescAttributes_t what, const Value& value) {
@@ -234,10 +242,10 @@ class Conv {
   }
 
  private:
-  using TensorTraits = CudaHandleTraits<cudnnTensorDescriptor_t, cudnnDestroyTensorDescriptor>;
-  using FilterTraits = CudaHandleTraits<cudnnFilterDescriptor_t, cudnnDestroyFilterDescriptor>;
+  using TensorTraits = DescriptorTraits<cudnnTensorDescriptor_t, cudnnDestroyTensorDescriptor>;
+  using FilterTraits = DescriptorTraits<cudnnFilterDescriptor_t, cudnnDestroyFilterDescriptor>;
   using ConvolutionTraits =
-      CudaHandleTraits<cudnnConvolutionDescriptor_t, cudnnDestroyConvolutionDescriptor>;
+      DescriptorTraits<cudnnConvolutionDescriptor_t, cudnnDestroyConvolutionDescriptor>;
 
   static UniqueHandle<TensorTraits> tensor(cudnnDataType_t type, std::int64_t n, std::int64_t c,
                                            std::int64_t h, std::int64_t w) {

@@ -57,10 +57,6 @@ auto on_device(int device, const char* doing, Body body) {
   }
 }
 
-using CudaStreamHandle = UniqueHandle<CudaHandleTraits<cudaStream_t, cudaStreamDestroy>>;
-using CublasLtHandle = UniqueHandle<CudaHandleTraits<cublasLtHandle_t, cublasLtDestroy>>;
-using CudnnHandle = UniqueHandle<CudaHandleTraits<cudnnHandle_t, cudnnDestroy>>;
-
 /// A stream with what its operations need. Two streams share no handle and no workspace.
 struct CudaStream {
   CudaStreamHandle stream;
