@@ -12,6 +12,7 @@
 #include <tandem/engine/backend_host.hpp>
 #include <tandem/engine/error.hpp>
 #include <tandem/engine/failure.hpp>
+#include <tandem/engine/nvtx.hpp>
 #include <tandem/engine/registry.hpp>
 #include <thread>
 #include <utility>
@@ -94,7 +95,11 @@ void run_body(const BoundOperation& bound) {
 /// A worker thread with a queue.
 class Worker {
  public:
-  Worker(FailureState& failure) : failure_(failure), thread_([this] { run(); }) {}
+  Worker(FailureState& failure, std::string_view stream)
+      : failure_(failure), thread_([this, name = fmt::format("tandem {}", stream)] {
+          nvtx::name_thread(name);
+          run();
+        }) {}
 
   /// Runs what is queued, then joins.
   ~Worker() {
@@ -154,6 +159,7 @@ class Worker {
   void execute(const BoundOperation& bound, std::uint64_t generation) {
     if (failure_.stops(generation)) return;
     try {
+      const nvtx::Range range(nvtx::Category::operation, bound.operation->name, bound.step);
       // Before and after: a lock inside the body may order it with another stream by accident.
       announce(bound);
       run_body(bound);
@@ -199,7 +205,9 @@ class HostBackend final : public Backend {
   }
   void free(void* memory, MemoryKind) noexcept override { ::operator delete(memory, kAlignment); }
 
-  StreamRef create_stream(std::string_view) override { return {this, new Worker(failure_)}; }
+  StreamRef create_stream(std::string_view stream) override {
+    return {this, new Worker(failure_, stream)};
+  }
   void destroy_stream(StreamRef stream) noexcept override { delete worker(stream); }
 
   EventRef create_event(std::string_view) override {

@@ -10,6 +10,7 @@
 #include <system_error>
 #include <tandem/engine/error.hpp>
 #include <tandem/engine/loader.hpp>
+#include <tandem/engine/nvtx.hpp>
 #include <thread>
 #include <utility>
 
@@ -55,13 +56,14 @@ struct Loader::Impl {
     State state = State::free;
     std::int64_t rows_done = 0;    ///< of its batch
     std::int64_t valid_count = 0;  ///< labels of those rows that count
+    nvtx::Span load;               ///< from opening to full, or to the end of the loader
   };
 
   Impl(std::shared_ptr<const SegmentationData> source, const LoaderOptions& settings,
        const std::vector<InputSlot>& memory, std::function<void(int)> wait)
       : data(std::move(source)), options(settings), wait_until_copied(std::move(wait)) {
     check(memory);
-    for (const InputSlot& slot : memory) slots.push_back({slot});
+    for (const InputSlot& slot : memory) slots.emplace_back().memory = slot;
     pixels = data->image() * data->image();
   }
 
@@ -153,7 +155,12 @@ void Loader::Impl::check(const std::vector<InputSlot>& memory) {
 
 void Loader::Impl::start() {
   try {
-    for (int i = 0; i < options.workers; ++i) workers.emplace_back([this] { work(); });
+    for (int i = 0; i < options.workers; ++i) {
+      workers.emplace_back([this, name = fmt::format("tandem loader {}", i)] {
+        nvtx::name_thread(name);
+        work();
+      });
+    }
   } catch (const std::system_error& error_of_system) {
     throw Error(ErrorCode::run_failed,
                 fmt::format("loader: cannot start worker thread {} of {}: {}", workers.size() + 1,
@@ -213,6 +220,7 @@ void Loader::Impl::open(std::unique_lock<std::mutex>& lock, Slot& slot) {
   slot.state = State::opening;
   const bool good = unlocked(lock, first_of(number), [&] {
     if (wait_until_copied) wait_until_copied(static_cast<int>(number % slots.size()));
+    slot.load = nvtx::Span(nvtx::Category::stage, "load", options.first_step + number);
     begin_batch(slot.memory, number);
   });
   if (!good) return;
@@ -261,6 +269,7 @@ void Loader::Impl::fill_next(std::unique_lock<std::mutex>& lock, Slot& slot) {
   if (++slot.rows_done == real(number)) {
     slot.memory.header->valid_count = slot.valid_count;
     finish_header(*slot.memory.header);
+    slot.load = {};
     slot.state = State::full;
     consumer_wakes.notify_all();
   }

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <deque>
 #include <tandem/engine/error.hpp>
+#include <tandem/engine/nvtx.hpp>
 #include <tandem/engine/scheduler.hpp>
 
 namespace tandem {
@@ -179,12 +180,13 @@ struct Scheduler::Impl {
     const std::uint64_t slot = batch.number % slots_;
     const bool consumes = overlap() && k > 0;
     const bool produces = overlap() && k + 1 < stages_;
+    const Stage& stage = plan_.stages[static_cast<std::size_t>(k)];
+    const nvtx::Range range(nvtx::Category::stage, stage.name, batch.step);
 
     if (consumes && !dropped(Edge::ready, k - 1)) backend_.wait(lane, ready_[in][slot].get());
     // On the first lap the event was never recorded, and the wait does not wait.
     if (produces && !dropped(Edge::free, k)) backend_.wait(lane, free_[out][slot].get());
 
-    const Stage& stage = plan_.stages[static_cast<std::size_t>(k)];
     const RecordPoints& points = points_[static_cast<std::size_t>(k)];
     for (std::size_t i = 0; i < stage.operations.size(); ++i) {
       enqueue(lane, stage, stage.operations[i], batch);

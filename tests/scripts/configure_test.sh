@@ -44,6 +44,16 @@ refuses -DTANDEM_CUDA=MAYBE
 says "TANDEM_CUDA is 'MAYBE'; allowed: AUTO, ON, OFF"
 refuses -DTANDEM_SANITIZE=everything
 says "TANDEM_SANITIZE is 'everything'"
+refuses -DTANDEM_NVTX=MAYBE
+says "TANDEM_NVTX is 'MAYBE'; allowed: AUTO, ON, OFF"
+refuses -DTANDEM_NVTX=ON -DTANDEM_NVTX_INCLUDE_DIR=
+says "TANDEM_NVTX=ON, but nvtx3/nvToolsExt.h is not found"
+
+echo "-- without the header of NVTX, and with NVTX switched off"
+configures -DTANDEM_NVTX_INCLUDE_DIR=
+says "NVTX: off (nvtx3/nvToolsExt.h is not found)"
+configures -DTANDEM_NVTX=OFF
+says "NVTX: off (TANDEM_NVTX=OFF)"
 
 echo "-- an nvcc that does not work: host only"
 printf '#!/bin/sh\nexit 1\n' >"$work/bin/nvcc"
