@@ -136,6 +136,12 @@ void Loader::Impl::check(const std::vector<InputSlot>& memory) {
   if (memory.empty()) refuse("no slots; at least 1 is needed");
   for (const InputSlot& slot : memory) {
     if (!slot.images || !slot.labels || !slot.header) refuse("a slot has no memory");
+    if (slot.batch != options.batch)
+      refuse(
+          fmt::format("batch {}; the input slots hold batches of {}", options.batch, slot.batch));
+    if (slot.image != data->image())
+      refuse(fmt::format("pictures of {} pixels a side; the input slots hold pictures of {}",
+                         data->image(), slot.image));
   }
   constexpr std::int64_t kMost = std::int64_t{1} << 62;
   if (options.first_sample < 0 || options.first_sample > kMost) {

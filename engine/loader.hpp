@@ -5,10 +5,9 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <vector>
-
 #include <tandem/engine/dataset.hpp>
 #include <tandem/kernels/batch_header.hpp>
+#include <vector>
 
 namespace tandem {
 
@@ -17,19 +16,21 @@ struct InputSlot {
   std::uint8_t* images = nullptr;  ///< [N, S, S, 3] raster
   std::uint8_t* labels = nullptr;  ///< [N, S, S]
   BatchHeader* header = nullptr;   ///< followed by ids and augmentation parameters
+  std::int64_t batch = 0;          ///< N
+  std::int64_t image = 0;          ///< S
 };
 
 struct LoaderOptions {
-  int workers = 1;                  ///< 1 .. 256 threads
-  std::int64_t batch = 8;           ///< N
+  int workers = 1;         ///< 1 .. 256 threads
+  std::int64_t batch = 8;  ///< N
   std::uint64_t first_step = 0;
-  std::uint64_t steps = 0;          ///< batches to deliver in all
-  std::int64_t first_sample = 0;    ///< index of the first sample of step 0
+  std::uint64_t steps = 0;        ///< batches to deliver in all
+  std::int64_t first_sample = 0;  ///< index of the first sample of step 0
   /// Samples to deliver in all, or -1 for steps * batch; they must make `steps` batches, neither
   /// more nor fewer. The last batch may be partial: the rest of
   /// its slot is black pictures with ignore labels, and header.samples says how many are real.
   std::int64_t samples = -1;
-  std::int64_t classes = 0;         ///< labels must be below this or equal to ignore_label
+  std::int64_t classes = 0;  ///< labels must be below this or equal to ignore_label
   int ignore_label = 255;
   float learning_rate = 0, momentum = 0, weight_decay = 0;  ///< for the header
 };

@@ -78,6 +78,10 @@ PlanBuilder::PlanBuilder(int slots, int input_slots, MemoryKind input_memory) {
 }
 
 BufferId PlanBuilder::add_buffer(std::string name, const TensorDesc& desc, Scope scope, int index) {
+  for (const std::int64_t size : {desc.n, desc.h, desc.w, desc.c}) {
+    if (size < 1)
+      refuse(fmt::format("buffer {} is {}; sizes are at least 1", name, to_string(desc)));
+  }
   plan_.buffers.push_back({std::move(name), desc.bytes(), scope, index});
   return static_cast<BufferId>(plan_.buffers.size()) - 1;
 }
@@ -124,9 +128,14 @@ void validate(const Plan& plan) {
   for (const Stage& stage : plan.stages) {
     if (stage.operations.empty()) refuse(fmt::format("stage {} has no operations", stage.name));
   }
-  if (plan.slots < 1) refuse(fmt::format("slots is {}; at least 1 is required", plan.slots));
-  if (plan.input_slots < 1)
-    refuse(fmt::format("input_slots is {}; at least 1 is required", plan.input_slots));
+  static constexpr int kMostSlots = 1024;
+  const auto require_slots = [](const char* name, int value) {
+    if (value < 1 || value > kMostSlots)
+      refuse(fmt::format("{} is {}; allowed: 1 .. {}", name, value, kMostSlots));
+  };
+  require_slots("slots", plan.slots);
+  require_slots("input_slots", plan.input_slots);
+
   const int stages = static_cast<int>(plan.stages.size());
   for (const Buffer& buffer : plan.buffers) {
     if (buffer.scope != Scope::handover && buffer.scope != Scope::scratch) continue;
@@ -136,8 +145,11 @@ void validate(const Plan& plan) {
                          name_of(buffer.scope), buffer.index, end));
   }
 
+  // Which stages read or write each persistent buffer: nothing orders two stages but hand-overs.
+  std::vector<std::set<int>> users(plan.buffers.size()), writers(plan.buffers.size());
+
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
-    std::set<BufferId> written;  // scratch buffers that hold something
+    std::set<BufferId> written;  // what the stage has filled so far
     for (const Operation& operation : plan.stages[s].operations) {
       const std::string where =
           fmt::format("operation {} of stage {}", operation.name, plan.stages[s].name);
@@ -152,10 +164,21 @@ void validate(const Plan& plan) {
         if (const char* why = scope_violation(plan, buffer, operand.access, static_cast<int>(s)))
           refuse(fmt::format("{}: buffer {} ({} {}): {}", where, buffer.name, name_of(buffer.scope),
                              buffer.index, why));
-        if (buffer.scope == Scope::scratch && reads(operand.access) &&
-            written.count(operand.buffer) == 0)
-          refuse(fmt::format("{}: scratch buffer {} is read before it is written", where,
-                             buffer.name));
+        const bool own = buffer.scope == Scope::scratch ||
+                         (buffer.scope == Scope::handover && buffer.index == static_cast<int>(s));
+        if (own && reads(operand.access) && written.count(operand.buffer) == 0)
+          refuse(fmt::format("{}: buffer {} ({} {}) is read before it is written", where,
+                             buffer.name, name_of(buffer.scope), buffer.index));
+        if (buffer.scope == Scope::persistent) {
+          const auto b = static_cast<std::size_t>(operand.buffer);
+          users[b].insert(static_cast<int>(s));
+          if (writes(operand.access)) writers[b].insert(static_cast<int>(s));
+          if (!writers[b].empty() && users[b].size() > 1)
+            refuse(
+                fmt::format("{}: buffer {} is persistent and written, and used by two stages, "
+                            "which nothing orders",
+                            where, buffer.name));
+        }
       }
       for (const Operand& operand : operation.operands)
         if (writes(operand.access)) written.insert(operand.buffer);

@@ -46,6 +46,7 @@ Sequential& Sequential::relu() { return append({LayerKind::relu, 0, 0, 1, 1, 0, 
 
 Sequential& Sequential::from(int index) {
   const int layer = static_cast<int>(layers_.size());
+  if (layer == 0) refuse(layer, fmt::format("reads from layer {}; there is none before it", index));
   if (index < 0 || index >= layer)
     refuse(layer, fmt::format("reads from layer {}; allowed: 0 .. {}", index, layer - 1));
   next_input_ = index;

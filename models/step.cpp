@@ -166,6 +166,12 @@ Tape forward(PlanBuilder& plan, Part& part, const Tensor& input, const Tensor& o
 
 void backward(PlanBuilder& plan, const Part& part, const Tape& tape, const Tensor& doutput) {
   Tensor dy = doutput;
+  if (const Tensor& y = tape.steps.back().y; y.desc.layout != doutput.desc.layout) {
+    TensorDesc desc = doutput.desc;
+    desc.layout = y.desc.layout;
+    dy = scratch(plan, part, part.layers.size(), "dy", desc);
+    add(plan, part, part.layers.size(), OpKind::permute, {read(plan, doutput), write(plan, dy)});
+  }
   for (std::size_t i = part.layers.size(); i-- > 0;) {
     const Layer& layer = part.layers[i];
     const Tape::Step& step = tape.steps[i];

@@ -230,9 +230,13 @@ Parameters read_part(Scheduler& scheduler, const std::vector<Tensor>& tensors,
 std::vector<InputSlot> input_slots(const Scheduler& scheduler, const BatchTensors& input) {
   std::vector<InputSlot> slots;
   for (int s = 0; s < scheduler.plan().input_slots; ++s) {
-    slots.push_back({static_cast<std::uint8_t*>(scheduler.address(input.images.buffer, s)),
-                     static_cast<std::uint8_t*>(scheduler.address(input.labels.buffer, s)),
-                     static_cast<BatchHeader*>(scheduler.address(input.header.buffer, s))});
+    InputSlot slot;
+    slot.batch = input.images.desc.n;
+    slot.image = input.images.desc.h;
+    slot.images = static_cast<std::uint8_t*>(scheduler.address(input.images.buffer, s));
+    slot.labels = static_cast<std::uint8_t*>(scheduler.address(input.labels.buffer, s));
+    slot.header = static_cast<BatchHeader*>(scheduler.address(input.header.buffer, s));
+    slots.push_back(slot);
   }
   return slots;
 }

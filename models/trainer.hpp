@@ -32,8 +32,8 @@ struct EngineConfig {
   std::int64_t batch = 8;             ///< N, at least 1
   float input_scale = 1.0f / 255.0f;  ///< uint8 -> float factor
   Precision precision = Precision::fp32;
-  bool momentum = true;               ///< keep a velocity a weight; off: plain SGD
-  int slots = 2;                      ///< R
+  bool momentum = true;  ///< keep a velocity a weight; off: plain SGD
+  int slots = 2;         ///< R
   int input_slots = 4;
   MemoryKind input_memory = MemoryKind::pinned;
   SchedulerOptions scheduler;

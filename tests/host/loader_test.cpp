@@ -52,13 +52,15 @@ class FormulaData final : public SegmentationData {
 class Slots {
  public:
   Slots(int count, std::int64_t batch)
-      : images_(count, Bytes(batch * 3 * kPixels, 0xee)),
+      : batch_(batch),
+        images_(count, Bytes(batch * 3 * kPixels, 0xee)),
         labels_(count, Bytes(batch * kPixels, 0xee)),
         headers_(count, std::vector<std::int64_t>(batch_header_bytes(batch) / 8, -7)) {}
   std::vector<InputSlot> slots() {
     std::vector<InputSlot> result;
     for (std::size_t s = 0; s < images_.size(); ++s) {
-      result.push_back({images_[s].data(), labels_[s].data(), header(static_cast<int>(s))});
+      result.push_back(
+          {images_[s].data(), labels_[s].data(), header(static_cast<int>(s)), batch_, kSide});
     }
     return result;
   }
@@ -72,6 +74,7 @@ class Slots {
   }
 
  private:
+  std::int64_t batch_;
   std::vector<Bytes> images_, labels_;
   std::vector<std::vector<std::int64_t>> headers_;
 };
@@ -510,6 +513,15 @@ TEST(Loader, RefusesOptionsOutOfRange) {
                [&] { Loader(std::make_shared<FormulaData>(), good, {}, [](int) {}); });
   expect_error(ErrorCode::usage, {"no memory"},
                [&] { Loader(std::make_shared<FormulaData>(), good, {InputSlot{}}, [](int) {}); });
+  expect_error(ErrorCode::usage, {"batch 4", "batches of 8"}, [&] {
+    Slots larger(1, 8);
+    Loader(std::make_shared<FormulaData>(), good, larger.slots(), [](int) {});
+  });
+  expect_error(ErrorCode::usage, {"pictures of 4", "pictures of 8"}, [&] {
+    std::vector<InputSlot> slots = memory.slots();
+    slots.front().image = 8;
+    Loader(std::make_shared<FormulaData>(), good, slots, [](int) {});
+  });
   expect_error(ErrorCode::usage, {"no data set"},
                [&] { Loader(nullptr, good, memory.slots(), [](int) {}); });
 }

@@ -90,7 +90,8 @@ TEST(NvtxChild, DISABLED_FailingLoader) {
   std::vector<InputSlot> slots;
   for (int s = 0; s < kSlots; ++s) {
     slots.push_back(
-        {images[s].data(), labels[s].data(), reinterpret_cast<BatchHeader*>(headers[s].data())});
+        {images[s].data(), labels[s].data(), reinterpret_cast<BatchHeader*>(headers[s].data()),
+         kBatch, 4});
   }
   Loader loader(std::make_shared<BrokenData>(), loader_options(kBatch), slots, {});
   EXPECT_GE(loader.next(), 0);

@@ -93,6 +93,29 @@ TEST(Validate, AScratchBufferIsWrittenBeforeItIsRead) {
   expect_refused(plan, {"map", "work"});
 }
 
+TEST(Validate, AHandOverIsWrittenBeforeItsProducerReadsIt) {
+  Plan plan = good_plan();
+  plan.stages[kProduce].operations.front().operands.push_back(
+      {id_of(plan, "produced"), byte_desc(8), Access::read, "produced"});
+  expect_refused(plan, {"produced", "read before it is written"});
+}
+
+TEST(Validate, APersistentBufferThatIsWrittenBelongsToOneStage) {
+  const auto with_persistent = [](Access in_produce, Access in_consume) {
+    Plan plan = good_plan();
+    plan.buffers.push_back({"shared", 8, Scope::persistent, 0});
+    const auto id = static_cast<BufferId>(plan.buffers.size()) - 1;
+    plan.stages[kProduce].operations.back().operands.push_back(
+        {id, byte_desc(8), in_produce, "shared"});
+    plan.stages[kConsume].operations.back().operands.push_back(
+        {id, byte_desc(8), in_consume, "shared"});
+    return plan;
+  };
+  EXPECT_NO_THROW(validate(with_persistent(Access::read, Access::read)));
+  expect_refused(with_persistent(Access::read, Access::write), {"shared", "two stages"});
+  expect_refused(with_persistent(Access::write, Access::read), {"shared", "two stages"});
+}
+
 TEST(Validate, AnAccessStaysInsideItsBuffer) {
   Plan plan = good_plan();
   plan.stages[kProduce].operations[1].operands[1].desc = byte_desc(9);
@@ -126,6 +149,9 @@ TEST(Validate, SlotsStagesAndIndicesAreInRange) {
   plan = good_plan();
   plan.input_slots = -1;
   expect_refused(plan, {"input_slots", "-1", "1"});
+  plan = good_plan();
+  plan.slots = 1025;
+  expect_refused(plan, {"slots", "1025", "1 .. 1024"});
   plan = good_plan();
   plan.stages.clear();
   expect_refused(plan, {"stages"});
