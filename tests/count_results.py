@@ -14,9 +14,10 @@ LINES_SHOWN = 40
 
 
 def skip_reason(output):
-    """The text given to GTEST_SKIP(), from the output of the test."""
-    match = re.search(r"Skipped\s*\n(.*?)\n", output + "\n", re.DOTALL)
-    return match.group(1).strip() if match and match.group(1).strip() else "no reason given"
+    """The text given to GTEST_SKIP(), or else the last line of a test that says it by exit code."""
+    match = re.search(r"Skipped\s*\n(.*?)\n", output + "\n")
+    lines = [match.group(1)] if match else output.strip().splitlines()
+    return (lines[-1].strip() if lines else "") or "no reason given"
 
 
 def main():

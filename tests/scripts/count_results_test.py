@@ -13,6 +13,8 @@ FAILED = ('<testcase name="b" status="fail"><failure message="Failed"/>'
 SKIPPED = ('<testcase name="c" status="notrun">'
            '<skipped message="SKIP_REGULAR_EXPRESSION_MATCHED"/>'
            "<system-out>x.cpp:1: Skipped\nno CUDA device\n\n[  SKIPPED ] c (0 ms)</system-out></testcase>")
+SKIPPED_BY_CODE = ('<testcase name="s" status="notrun"><skipped message="SKIP_RETURN_CODE=77"/>'
+                   "<system-out>looking\nno torch here\n</system-out></testcase>")
 NOT_BUILT = ('<testcase name="d_NOT_BUILT" status="notrun">'
              '<skipped message="Unable to find executable"/></testcase>')
 DISABLED = '<testcase name="e" status="disabled"><skipped message="Disabled"/></testcase>'
@@ -33,6 +35,10 @@ class CountResults(unittest.TestCase):
         self.assertEqual(self.count(PASSED, PASSED, FAILED, SKIPPED, status=8), "2 1 1")
         self.assertIn("FAILED b\n    the reason is here", self.output)
         self.assertIn("skipped 1: no CUDA device", self.output)
+
+    def test_a_skip_by_exit_code(self):
+        self.assertEqual(self.count(PASSED, SKIPPED_BY_CODE), "1 0 1")
+        self.assertIn("skipped 1: no torch here", self.output)
 
     def test_a_test_that_could_not_start_failed(self):
         self.assertEqual(self.count(PASSED, NOT_BUILT, status=8), "1 1 0")
