@@ -102,10 +102,13 @@ class Matmul {
     else
       TANDEM_CUBLAS_TRY(status);
     results.resize(static_cast<std::size_t>(count));
-    std::erase_if(results, [&](const cublasLtMatmulHeuristicResult_t& r) {
-      return r.state != CUBLAS_STATUS_SUCCESS || r.workspaceSize > kLaneWorkspace ||
-             drops_tail(r.algo, k);
+    std::erase_if(results, [](const cublasLtMatmulHeuristicResult_t& r) {
+      return r.state != CUBLAS_STATUS_SUCCESS || r.workspaceSize > kLaneWorkspace;
     });
+    // What may drop terms goes to the end: it is taken only where there is nothing else.
+    std::stable_partition(
+        results.begin(), results.end(),
+        [&](const cublasLtMatmulHeuristicResult_t& r) { return !may_drop_terms(r.algo, k); });
     return results;
   }
 
@@ -118,14 +121,14 @@ class Matmul {
   }
 
  private:
-  /// Whether an algorithm shares out the terms of a sum in unequal parts. One such, on an H200 with
-  /// cuBLASLt 13.0, left out the last of 4097 terms (tests/gpu/library_contract_test.cpp).
-  static bool drops_tail(const cublasLtMatmulAlgo_t& algorithm, std::int64_t k) {
+  /// Whether an algorithm shares out a number of terms that does not fill its tiles. One such, on
+  /// an H200 with cuBLASLt 13.0, left out the last of 4097 (tests/gpu/library_contract_test.cpp).
+  static bool may_drop_terms(const cublasLtMatmulAlgo_t& algorithm, std::int64_t k) {
     constexpr std::int64_t kTile = 64;  // terms that a block takes at a time, at most
     std::int32_t parts = 1;
     TANDEM_CUBLAS_TRY(cublasLtMatmulAlgoConfigGetAttribute(
         &algorithm, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &parts, sizeof parts, nullptr));
-    return parts > 1 && k % (kTile * parts) != 0;
+    return parts > 1 && k % kTile != 0;
   }
 
   using DescriptionTraits = DescriptorTraits<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>;

@@ -171,6 +171,8 @@ class CudaBackend final : public Backend {
       failure_.set(generation, to_error(error, where(bound)));
     } catch (const std::exception& error) {
       failure_.set(generation, Error(ErrorCode::run_failed, where(bound) + error.what()));
+    } catch (...) {
+      failure_.set(generation, Error(ErrorCode::run_failed, where(bound) + "unknown exception"));
     }
   }
 

@@ -128,7 +128,7 @@ void validate(const Plan& plan) {
   for (const Stage& stage : plan.stages) {
     if (stage.operations.empty()) refuse(fmt::format("stage {} has no operations", stage.name));
   }
-  static constexpr int kMostSlots = 1024;
+  static constexpr int kMostSlots = 65536;
   const auto require_slots = [](const char* name, int value) {
     if (value < 1 || value > kMostSlots)
       refuse(fmt::format("{} is {}; allowed: 1 .. {}", name, value, kMostSlots));

@@ -77,7 +77,7 @@ class PlanBuilder {
 /// or read by another than its producer or consumer, an input used after the first stage, a result
 /// used before the last, a scratch buffer used by another stage, a scratch buffer or a hand-over
 /// read by its stage before it was written, a persistent buffer that one stage writes and another
-/// uses. Or if slots or input_slots is outside 1 .. 1024.
+/// uses. Or if slots or input_slots is outside 1 .. 65536.
 void validate(const Plan& plan);
 
 /// Where every copy of every buffer lies. Two buffers share bytes only if the most parallel

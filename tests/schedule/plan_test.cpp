@@ -150,8 +150,8 @@ TEST(Validate, SlotsStagesAndIndicesAreInRange) {
   plan.input_slots = -1;
   expect_refused(plan, {"input_slots", "-1", "1"});
   plan = good_plan();
-  plan.slots = 1025;
-  expect_refused(plan, {"slots", "1025", "1 .. 1024"});
+  plan.slots = 65537;
+  expect_refused(plan, {"slots", "65537", "1 .. 65536"});
   plan = good_plan();
   plan.stages.clear();
   expect_refused(plan, {"stages"});
