@@ -74,11 +74,11 @@ inline double ulp(double value, DType type) {
 }
 
 /// Every element within its bound. A NaN fails on either side. The message names the worst element.
-inline testing::AssertionResult all_close(const std::vector<Expected>& expected,
+inline ::testing::AssertionResult all_close(const std::vector<Expected>& expected,
                                           const std::vector<double>& actual, DType type,
                                           const std::string& what) {
   if (expected.size() != actual.size()) {
-    return testing::AssertionFailure()
+    return ::testing::AssertionFailure()
            << what << ": " << actual.size() << " elements, expected " << expected.size();
   }
   std::size_t failures = 0, worst = 0;
@@ -94,7 +94,7 @@ inline testing::AssertionResult all_close(const std::vector<Expected>& expected,
       worst = i;
     }
   }
-  if (failures == 0) return testing::AssertionSuccess();
+  if (failures == 0) return ::testing::AssertionSuccess();
   const Expected& e = expected[worst];
   const double error = std::abs(actual[worst] - e.value);
   std::ostringstream text;
@@ -104,7 +104,7 @@ inline testing::AssertionResult all_close(const std::vector<Expected>& expected,
        << ", expected " << e.value << ", error " << error;
   if (precision_bits(type) > 0) text << " (" << error / ulp(e.value, type) << " ulps)";
   text << ", allowed " << e.bound << ", share of the bound " << worst_share;
-  return testing::AssertionFailure() << text.str();
+  return ::testing::AssertionFailure() << text.str();
 }
 
 }  // namespace tandem::test

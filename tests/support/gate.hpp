@@ -42,15 +42,16 @@ class Gate {
 
 /// Opens a gate at the end of its scope, so that a failed assertion ends the test instead of
 /// leaving it in a destructor that waits for held work. Declare it after what holds streams.
+template <class AnyGate>
 class [[nodiscard]] OpenOnExit {
  public:
-  explicit OpenOnExit(Gate& gate) : gate_(gate) {}
+  explicit OpenOnExit(AnyGate& gate) : gate_(gate) {}
   ~OpenOnExit() { gate_.open(); }
   OpenOnExit(const OpenOnExit&) = delete;
   OpenOnExit& operator=(const OpenOnExit&) = delete;
 
  private:
-  Gate& gate_;
+  AnyGate& gate_;
 };
 
 /// A number that only grows, and that one can wait for.

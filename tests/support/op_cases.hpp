@@ -9,6 +9,7 @@
 #include <tandem/engine/operation.hpp>
 #include <tandem/kernels/batch_header.hpp>
 #include <tandem/tests/support/oracles.hpp>
+#include <utility>
 #include <vector>
 
 namespace tandem::test {
@@ -55,8 +56,8 @@ std::vector<OpCase> op_cases(OpKind kind);
 std::string kind_name(OpKind kind);
 
 /// Names of tests that are parametrised by the index of a kind, or by a type.
-std::string kind_test_name(const testing::TestParamInfo<int>& kind);
-std::string type_test_name(const testing::TestParamInfo<DType>& type);
+std::string kind_test_name(const ::testing::TestParamInfo<int>& kind);
+std::string type_test_name(const ::testing::TestParamInfo<DType>& type);
 
 /// Other values for a read operand, of the same type and shape.
 void redraw(OpCase& op_case, std::size_t operand);
@@ -81,6 +82,9 @@ class OpMemory {
   /// The operand as it is now; step, valid count, loss for a result.
   Raster values(std::size_t operand) const;
   std::vector<std::byte> bytes(std::size_t operand) const;
+
+  /// All of it, guard zones included, for bodies that run on a copy elsewhere.
+  std::pair<std::byte*, std::size_t> arena() { return {base_, before_.size()}; }
 
   /// Changed since the start without being declared written: "x", "behind x", "undeclared 2".
   std::vector<std::string> trespasses() const;
