@@ -18,6 +18,16 @@ std::string library_version(std::size_t version) {
   return fmt::format("{}.{}.{}", version / 10000, version % 10000 / 100, version % 100);
 }
 
+/// As the driver's tools print it.
+std::string uuid_text(const cudaUUID_t& uuid) {
+  std::string text = "GPU";
+  for (int i = 0; i < 16; ++i) {
+    if (i == 0 || i == 4 || i == 6 || i == 8 || i == 10) text += '-';
+    text += fmt::format("{:02x}", static_cast<unsigned char>(uuid.bytes[i]));
+  }
+  return text;
+}
+
 std::string describe(const char* call, cudaError_t error) {
   return fmt::format("{} failed: {} ({}, {})", call, cudaGetErrorString(error),
                      cudaGetErrorName(error), static_cast<int>(error));
@@ -60,8 +70,12 @@ CudaInfo query_on_this_thread() {
       info.reason = describe("cudaGetDeviceProperties", error);
       break;
     }
-    info.devices.push_back({index, properties.name, properties.major, properties.minor,
-                            properties.multiProcessorCount, properties.totalGlobalMem});
+    info.devices.push_back(
+        {index, properties.name, properties.major, properties.minor, properties.multiProcessorCount,
+         properties.maxThreadsPerMultiProcessor, properties.totalGlobalMem,
+         fmt::format("{:08X}:{:02X}:{:02X}.0", properties.pciDomainID, properties.pciBusID,
+                     properties.pciDeviceID),
+         uuid_text(properties.uuid)});
   }
   return info;
 }

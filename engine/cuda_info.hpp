@@ -15,7 +15,10 @@ struct CudaDevice {
   int major = 0;     ///< compute capability, for example 9.0
   int minor = 0;
   int multiprocessors = 0;
-  std::size_t memory_bytes = 0;  ///< in all, not what is free now
+  int threads_per_multiprocessor = 0;  ///< most that can be resident
+  std::size_t memory_bytes = 0;        ///< in all, not what is free now
+  std::string pci_bus_id;              ///< "00000000:1B:00.0"
+  std::string uuid;                    ///< "GPU-8a1d...": 36 characters behind the dash
 };
 
 struct CudaInfo {

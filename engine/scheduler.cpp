@@ -6,6 +6,7 @@
 #include <tandem/engine/error.hpp>
 #include <tandem/engine/nvtx.hpp>
 #include <tandem/engine/scheduler.hpp>
+#include <tandem/engine/stage_timer.hpp>
 
 namespace tandem {
 namespace {
@@ -188,6 +189,7 @@ struct Scheduler::Impl {
     if (produces && !dropped(Edge::free, k)) backend_.wait(lane, free_[out][slot].get());
 
     const RecordPoints& points = points_[static_cast<std::size_t>(k)];
+    if (options_.stage_timer != nullptr) options_.stage_timer->begin(k, lane);
     for (std::size_t i = 0; i < stage.operations.size(); ++i) {
       enqueue(lane, stage, stage.operations[i], batch);
       if (k == 0 && i == points.input_free)
@@ -195,6 +197,7 @@ struct Scheduler::Impl {
       if (consumes && i == points.free) backend_.record(free_[in][slot].get(), lane);
       if (produces && i == points.ready) backend_.record(ready_[out][slot].get(), lane);
     }
+    if (options_.stage_timer != nullptr) options_.stage_timer->end(k, lane);
   }
 
   bool dropped(Edge::Kind kind, int handover) const {

@@ -13,6 +13,8 @@
 
 namespace tandem {
 
+class StageTimer;
+
 enum class Schedule : std::uint8_t {
   serial,   ///< one stream; batch n passes through all stages before batch n + 1 starts
   overlap,  ///< a stream a stage; stage k works on batch n + 1 while stage k + 1 works on batch n
@@ -27,8 +29,9 @@ struct Edge {
 
 struct SchedulerOptions {
   Schedule schedule = Schedule::overlap;
-  bool share_memory = true;  ///< see plan_memory()
-  Edge test_drop_edge;       ///< test hook: this wait is not made. Never set it in a program.
+  bool share_memory = true;           ///< see plan_memory()
+  StageTimer* stage_timer = nullptr;  ///< told of every execution of a stage; null: nobody
+  Edge test_drop_edge;  ///< test hook: this wait is not made. Never set it in a program.
 };
 
 /// Called on the pushing thread, in step order, once the host knows that a batch has passed the
