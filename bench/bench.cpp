@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <numeric>
 #include <optional>
@@ -24,8 +25,8 @@ struct BenchOptions {
   std::vector<std::string> schedules{"serial", "overlap"}, precisions{"fp32"};
   std::int64_t image = 256, classes = 10, workers = 8, warmup = 10, steps = 100, windows = 5;
   std::int64_t slots = 2, seed = 0;
-  double learning_rate = 1e-3, momentum = 0;
-  std::string input = "loader", scheme = "torch", device = "auto", json;
+  double learning_rate = 1e-3, momentum = 0, observe = 2;
+  std::string input = "loader", scheme = "torch", device = "auto", plan, json;
   bool quiet = false;
 };
 
@@ -67,7 +68,8 @@ void fill_inputs(Trainer& trainer, const EngineConfig& config,
   // 64-bit words, as the header and the sample ids behind it want their alignment.
   std::vector<std::uint64_t> header((batch_header_bytes(config.batch) + 7) / 8);
   const InputSlot staging{images.data(), labels.data(),
-                          reinterpret_cast<BatchHeader*>(header.data())};
+                          reinterpret_cast<BatchHeader*>(header.data()), config.batch,
+                          config.image};
   const std::map<std::string, const void*> sources{{"input.images", images.data()},
                                                    {"input.labels", labels.data()},
                                                    {"input.header", header.data()}};
@@ -103,40 +105,54 @@ std::vector<std::pair<std::string, double>> time_stages(Scheduler& scheduler) {
   return seconds;
 }
 
-BenchRun run_once(Backend& backend, const EngineConfig& config, const SegmenterWeights& weights,
-                  const std::shared_ptr<const SegmentationData>& data,
-                  const LoaderOptions& loader_options, const std::string& label, bool quiet,
-                  bool with_stage_times) {
+/// What a row is measured on.
+struct Job {
+  Backend& backend;
+  EngineConfig config;
+  SegmenterWeights weights;
+  std::shared_ptr<const SegmentationData> data;
+  LoaderOptions loader;
+  bool quiet = false;
+};
+
+/// `on_push` is called before each step.
+BenchRun run_once(const Job& job, const std::string& label, bool with_stage_times,
+                  const std::function<void()>& on_push = {}) {
+  const EngineConfig& config = job.config;
   BenchRun run;
-  const auto steps = static_cast<std::size_t>(loader_options.steps);
+  const auto steps = static_cast<std::size_t>(job.loader.steps);
   run.losses.reserve(steps);
   run.step_ends.reserve(steps);
   Clock::time_point start;
-  Progress progress(label, loader_options.steps, quiet);
-  Trainer trainer(backend, config, [&](const StepResult& result) {
+  Progress progress(label, job.loader.steps, job.quiet);
+  Trainer trainer(job.backend, config, [&](const StepResult& result) {
     run.step_ends.push_back(std::chrono::duration<double>(Clock::now() - start).count());
     run.losses.push_back(result.loss);
     progress.update(run.losses.size(), "");
   });
-  trainer.set_frozen(weights.encoder);
-  trainer.set_trained(weights.decoder);
-  run.plan_hash = plan_hash(trainer.scheduler().plan());
+  trainer.set_frozen(job.weights.encoder);
+  trainer.set_trained(job.weights.decoder);
+  run.plan_hash = full_plan_hash(trainer.scheduler().plan(), job.backend);
   run.memory_bytes =
       trainer.scheduler().memory().device_bytes + trainer.scheduler().memory().pinned_bytes;
 
+  const auto before_step = [&] {
+    check_interrupt();
+    if (on_push) on_push();
+  };
   if (config.input_memory == MemoryKind::device) {
-    fill_inputs(trainer, config, data, loader_options);
+    fill_inputs(trainer, config, job.data, job.loader);
     start = Clock::now();
     for (std::size_t step = 0; step < steps; ++step) {
-      check_interrupt();
+      before_step();
       trainer.step(static_cast<int>(step % static_cast<std::size_t>(config.input_slots)));
     }
   } else {
     start = Clock::now();
-    Loader loader(data, loader_options, trainer.inputs(),
+    Loader loader(job.data, job.loader, trainer.inputs(),
                   [&trainer](int slot) { trainer.wait_input_free(slot); });
     for (int slot; (slot = loader.next()) >= 0;) {
-      check_interrupt();
+      before_step();
       trainer.step(slot);
       loader.submitted(slot);
     }
@@ -168,12 +184,29 @@ Rate steps_per_second(const std::vector<double>& step_ends, std::size_t warmup, 
   return {median, rates.front(), rates.back()};
 }
 
-Json make_row(const BenchOptions& options, std::int64_t batch, const std::string& schedule_name,
-              const std::string& precision, const std::string& device, const BenchRun& run,
-              bool verified) {
-  const Rate rate = steps_per_second(run.step_ends, static_cast<std::size_t>(options.warmup),
-                                     static_cast<std::size_t>(options.steps),
-                                     static_cast<std::size_t>(options.windows));
+/// The same job once more, for `seconds`, with timed events and NVML readings: the run that gave
+/// the speed has neither.
+Observation observe(Job job, const Device& device, double rate, double seconds,
+                    const std::string& label) {
+  if (!device.is_cuda()) return not_observed("the host backend uses no GPU");
+  if (seconds == 0) return not_observed("not asked for: --observe 0");
+  constexpr int kSkipped = 10, kMostTimed = 200;
+  const int steps = std::max(kSkipped + 10, static_cast<int>(rate * seconds));
+  const int stages = static_cast<int>(plan_training(job.config).stages.size());
+  Observer observer(device, stages, kSkipped, std::min(kMostTimed, steps - kSkipped), seconds / 2);
+  job.config.scheduler.stage_timer = observer.timer();
+  job.loader.steps = static_cast<std::uint64_t>(steps);
+  run_once(job, label, false, [&observer] { observer.on_step(); });
+  return observer.result();
+}
+
+struct RowNames {
+  std::int64_t batch = 0;
+  std::string schedule, precision;
+};
+
+Json make_row(const BenchOptions& options, const RowNames& names, const Device& device,
+              const BenchRun& run, const Rate& rate, const Observation& seen, bool verified) {
   Json stages = Json::object();
   double sum = 0, longest = 0;
   for (const auto& [name, seconds] : run.stage_seconds) {
@@ -183,22 +216,30 @@ Json make_row(const BenchOptions& options, std::int64_t batch, const std::string
   }
   Json row;
   row["workload"] = "segment";
-  row["batch"] = batch;
+  row["batch"] = names.batch;
   row["image"] = options.image;
   row["classes"] = options.classes;
-  row["schedule"] = schedule_name;
-  row["precision"] = precision;
-  row["device"] = device;
+  row["schedule"] = names.schedule;
+  row["precision"] = names.precision;
+  row["device"] = device.name;
+  row["gpu"] = device.is_cuda() ? Json(device.gpu) : Json(nullptr);
+  row["driver"] = device.is_cuda() ? Json(device.driver) : Json(nullptr);
+  row["sm_clock_mhz"] = seen.sm_clock_mhz;
+  row["memory_clock_mhz"] = seen.memory_clock_mhz;
   row["input"] = options.input;
   row["workers"] = options.input == "loader" ? options.workers : 0;
   row["warmup"] = options.warmup;
   row["steps"] = options.steps;
   row["windows"] = options.windows;
   row["steps_per_s"] = {{"median", rate.median}, {"min", rate.min}, {"max", rate.max}};
-  row["images_per_s"] = rate.median * static_cast<double>(batch);
+  row["images_per_s"] = rate.median * static_cast<double>(names.batch);
   row["stage_ms"] = stages;
   row["bound"] = sum / longest;
   row["gain"] = nullptr;  // known once all rows of the batch have run
+  row["gpu_busy_pct"] = seen.gpu_busy_percent;
+  row["nvml_util_pct"] = seen.nvml_percent;
+  if (!seen.busy_reason.empty()) row["gpu_busy_reason"] = seen.busy_reason;
+  if (!seen.nvml_reason.empty()) row["nvml_util_reason"] = seen.nvml_reason;
   row["memory_bytes"] = run.memory_bytes;
   row["plan_hash"] = run.plan_hash;
   row["weights_sha256"] = run.trained_sha256;
@@ -220,26 +261,36 @@ void fill_gains(Json& rows) {
       row["gain"] = speed(row) / found->second;
 }
 
+/// "97.3", or "-" for null.
+std::string percent(const Json& value) {
+  return value.is_null() ? "-" : fmt::format("{:.1f}", value.get<double>());
+}
+
 void print_table(const Json& rows) {
+  const bool on_gpu = !rows.front()["gpu"].is_null();
   std::string stages;
   for (const auto& [name, ms] : rows.front()["stage_ms"].items())
     stages += fmt::format("{:>11}", name + " ms");
-  fmt::print("{:>5} {:>5} {:<8} {:<9}{:>9} {:>19} {:>9}{}{:>7}{:>7}{:>10}  {}\n", "batch", "image",
-             "schedule", "precision", "steps/s", "(min .. max)", "images/s", stages, "bound",
-             "gain", "MiB", "verified");
+  const std::string gpu_columns = on_gpu ? fmt::format("{:>7}{:>7}", "busy %", "nvml %") : "";
+  fmt::print("{:>5} {:>5} {:<8} {:<9}{:>9} {:>19} {:>9}{}{:>7}{:>7}{}{:>10}  {}\n", "batch",
+             "image", "schedule", "precision", "steps/s", "(min .. max)", "images/s", stages,
+             "bound", "gain", gpu_columns, "MiB", "verified");
   for (const Json& row : rows) {
     const Json& rate = row["steps_per_s"];
     stages.clear();
     for (const auto& [name, ms] : row["stage_ms"].items())
       stages += fmt::format("{:>11.3f}", ms.get<double>());
     fmt::print(
-        "{:>5} {:>5} {:<8} {:<9}{:>9.2f} {:>19} {:>9.1f}{}{:>7.2f}{:>7}{:>10.1f}  {}\n",
+        "{:>5} {:>5} {:<8} {:<9}{:>9.2f} {:>19} {:>9.1f}{}{:>7.2f}{:>7}{}{:>10.1f}  {}\n",
         row["batch"].get<std::int64_t>(), row["image"].get<std::int64_t>(),
         row["schedule"].get<std::string>(), row["precision"].get<std::string>(),
         rate["median"].get<double>(),
         fmt::format("({:.2f} .. {:.2f})", rate["min"].get<double>(), rate["max"].get<double>()),
         row["images_per_s"].get<double>(), stages, row["bound"].get<double>(),
         row["gain"].is_null() ? "-" : fmt::format("{:.2f}", row["gain"].get<double>()),
+        on_gpu
+            ? fmt::format("{:>7}{:>7}", percent(row["gpu_busy_pct"]), percent(row["nvml_util_pct"]))
+            : "",
         row["memory_bytes"].get<double>() / (1 << 20), row["verified"].get<bool>() ? "yes" : "NO");
   }
   fmt::print(
@@ -247,20 +298,33 @@ void print_table(const Json& rows) {
       "Stage times: each stage alone.\n"
       "bound: sum of the stage times / the longest. gain: over the serial row of the same batch.\n"
       "verified: losses and weights have the bits of an untimed serial run on the same data.\n");
+  if (on_gpu)
+    fmt::print(
+        "busy: share of time in which a stage was under way, from timed events in a run of its "
+        "own;\n"
+        "gaps inside a stage count as busy, and it does not say how full the GPU was.\n"
+        "nvml: the driver's counter in that run: share of time in which a kernel was running.\n");
 }
 
 void run(const BenchOptions& options, const Options& declared) {
   if (options.steps < options.windows)
     throw Error(ErrorCode::usage, fmt::format("--steps is {}; allowed: at least --windows, {}",
                                               options.steps, options.windows));
-  const Device device = open_device(options.device);
+  const Device device = open_device(options.device, options.plan);
+  std::vector<Precision> precisions;
+  for (const std::string& name : options.precisions) precisions.push_back(precision(name, device));
   if (!options.json.empty() && options.json != "-") check_writable("--json", options.json);
   const auto seed = static_cast<std::uint64_t>(options.seed);
   const std::shared_ptr<const SegmentationData> data =
       make_synthetic(options.image, options.classes, seed);
   const char* flip = std::getenv("TANDEM_TEST_FLIP_WEIGHT_BIT");
   const bool flip_bit = flip != nullptr && std::strcmp(flip, "1") == 0;
-  if (!options.quiet) fmt::print(stderr, "device {}: {}\n", device.name, device.reason);
+  const bool overlaps =
+      std::count(options.schedules.begin(), options.schedules.end(), "overlap") > 0;
+  if (!options.quiet)
+    announce(device,
+             stream_count(plan_training(segmenter_config(options.image, options.classes, 1)),
+                          overlaps ? Schedule::overlap : Schedule::serial));
   watch_interrupt();
 
   Json rows = Json::array();
@@ -283,20 +347,25 @@ void run(const BenchOptions& options, const Options& declared) {
     loader.learning_rate = static_cast<float>(options.learning_rate);
     loader.momentum = static_cast<float>(options.momentum);
 
-    for (const std::string& precision : options.precisions) {
+    for (std::size_t p = 0; p < precisions.size(); ++p) {
+      config.precision = precisions[p];
       config.scheduler.schedule = Schedule::serial;
-      const BenchRun reference =
-          run_once(*device.backend, config, weights, data, loader,
-                   fmt::format("batch {} reference", batch), options.quiet, false);
+      // A backend of its own, so that the plan's hash is of its own algorithms only.
+      const std::unique_ptr<Backend> backend = make_backend(device);
+      const std::string label = fmt::format("batch {} {}", batch, options.precisions[p]);
+      Job job{*backend, config, weights, data, loader, options.quiet};
+      const BenchRun reference = run_once(job, label + " reference", false);
+      if (flip_bit) flip_weight_bit(job.weights.decoder);
       for (const std::string& schedule_name : options.schedules) {
-        config.scheduler.schedule = schedule(schedule_name);
-        SegmenterWeights start = weights;
-        if (flip_bit) flip_weight_bit(start.decoder);
-        const BenchRun timed =
-            run_once(*device.backend, config, start, data, loader,
-                     fmt::format("batch {} {}", batch, schedule_name), options.quiet, true);
-        rows.push_back(make_row(options, batch, schedule_name, precision, device.name, timed,
-                                same_results(timed, reference)));
+        job.config.scheduler.schedule = schedule(schedule_name);
+        const BenchRun timed = run_once(job, label + " " + schedule_name, true);
+        const Rate rate = steps_per_second(
+            timed.step_ends, static_cast<std::size_t>(options.warmup),
+            static_cast<std::size_t>(options.steps), static_cast<std::size_t>(options.windows));
+        const Observation seen = observe(job, device, rate.median, options.observe,
+                                         label + " " + schedule_name + " observed");
+        rows.push_back(make_row(options, {batch, schedule_name, options.precisions[p]}, device,
+                                timed, rate, seen, same_results(timed, reference)));
       }
     }
   }
@@ -323,15 +392,16 @@ void add_bench(CLI::App& root, Command& selected) {
   CLI::App* bench_app = root.add_subcommand("bench", "Measures throughput");
   CLI::App* app =
       bench_app->add_subcommand("segment", "Partial training of the segmenter on random pictures");
-  for (const char* name : {"classify", "resnet18", "overlap"}) add_later_command(*bench_app, name);
+  add_bench_overlap(*bench_app, selected);
+  for (const char* name : {"classify", "resnet18"}) add_later_command(*bench_app, name);
 
   auto values = std::make_shared<BenchOptions>();
   auto options = std::make_shared<Options>(*app);
   BenchOptions& o = *values;
-  options->numbers("--batch", o.batches, 1, 65536, "samples a step");
+  options->numbers("--batch", o.batches, 1, kMaxBatch, "samples a step");
   options->choices("--schedule", o.schedules, {"serial", "overlap"}, "orders of the stages",
                    {"graph", "auto"});
-  options->choices("--precision", o.precisions, {"fp32"}, "arithmetic", {"tf32", "bf16"});
+  add_precisions_option(*options, o.precisions);
   options->image(o.image);
   options->number("--classes", o.classes, 2, 254, "classes");
   options->choice("--input", o.input, {"loader", "device"},
@@ -342,6 +412,9 @@ void add_bench(CLI::App& root, Command& selected) {
   options->number("--windows", o.windows, 3, 1000,
                   "parts of the measured steps, for median, min and max");
   add_device_option(*options, o.device);
+  add_plan_option(*options, o.plan);
+  options->real("--observe", o.observe, 0, 3600,
+                "on a GPU: seconds of an extra run for busy, NVML and clocks; 0: none");
   options->number("--slots", o.slots, 1, 16, "batches that may wait between two stages");
   options->number("--seed", o.seed, 0, INT64_MAX, "of weights and data");
   options->choice("--init-scheme", o.scheme, {"torch", "he"},

@@ -8,22 +8,17 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <charconv>
 #include <csignal>
 #include <cstring>
 #include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <tandem/engine/atomic_file.hpp>
-#include <tandem/engine/backend_host.hpp>
 #include <tandem/engine/error.hpp>
 #include <tandem/engine/loader.hpp>
 #include <tandem/models/segmenter.hpp>
 #include <thread>
 #include <vector>
-#if defined(TANDEM_HAS_CUDA)
-#include <tandem/engine/cuda_info.hpp>
-#endif
 
 namespace tandem::program {
 namespace {
@@ -49,38 +44,6 @@ std::string value_in_file(const char* path, const std::string& key, char separat
 std::string or_unknown(const std::string& text) { return text.empty() ? "unknown" : text; }
 
 }  // namespace
-
-// --- device
-// ---------------------------------------------------------------------------------------
-
-CLI::Option* add_device_option(Options& options, std::string& device) {
-  return options.text("--device", device, "auto|host|cuda:N", "what runs the operations");
-}
-
-Device open_device(const std::string& name) {
-  if (name == "auto") return {make_host_backend(), "host", "no CUDA backend is built in yet"};
-  if (name == "host") return {make_host_backend(), "host", "asked for"};
-
-  const std::string prefix = "cuda:";
-  int index = -1;
-  const char* const end = name.data() + name.size();
-  if (name.rfind(prefix, 0) == 0) {
-    const auto [stop, error] = std::from_chars(name.data() + prefix.size(), end, index);
-    if (error != std::errc{} || stop != end) index = -1;
-  }
-  if (index < 0)
-    throw Error(ErrorCode::usage,
-                fmt::format("--device: '{}' is not allowed; allowed: auto, host, cuda:N", name));
-  std::string why = "no CUDA backend is built in yet";
-#if defined(TANDEM_HAS_CUDA)
-  if (const CudaInfo cuda = query_cuda(); !cuda.reason.empty())
-    why += fmt::format(", and {}", cuda.reason);
-  else if (index >= static_cast<int>(cuda.devices.size()))
-    why += fmt::format(", and there are {} devices", cuda.devices.size());
-#endif
-  throw Error(ErrorCode::no_device, fmt::format("--device {}: {}", name, why),
-              "--device host runs everything on the processor");
-}
 
 // --- data
 // -----------------------------------------------------------------------------------------
@@ -200,6 +163,7 @@ Json environment() {
   json["cores"] = std::thread::hardware_concurrency();
   json["compiler"] = "g++ " __VERSION__;
   json["openblas"] = fmt::format("{} ({})", openblas_get_config(), openblas_get_corename());
+  json.update(cuda_versions());
   utsname kernel{};
   uname(&kernel);
   json["os"] =

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the sub-commands share: device, data and weights by name, the environment, files, Ctrl-C.
+// What the sub-commands share: data and weights by name, the environment, files, Ctrl-C.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +11,7 @@
 #include <tandem/models/parameters.hpp>
 #include <tandem/models/trainer.hpp>
 
+#include "device.hpp"
 #include "options.hpp"
 
 namespace tandem::program {
@@ -21,19 +22,9 @@ void add_info(CLI::App& root, Command& selected);
 void add_train(CLI::App& root, Command& selected);
 void add_bench(CLI::App& root, Command& selected);
 void add_predict(CLI::App& root, Command& selected);
-
-// --- device
-// ---------------------------------------------------------------------------------------
-
-struct Device {
-  std::unique_ptr<Backend> backend;
-  std::string name;    ///< "host"
-  std::string reason;  ///< why this one, for the log
-};
-
-CLI::Option* add_device_option(Options& options, std::string& device);
-/// Throws Error{usage} for a name that is none, Error{no_device} for one that cannot be used.
-Device open_device(const std::string& name);
+void add_tune(CLI::App& root, Command& selected);
+/// Under `bench`.
+void add_bench_overlap(CLI::App& bench, Command& selected);
 
 // --- data
 // -----------------------------------------------------------------------------------------
@@ -79,7 +70,8 @@ void predict_samples(Backend& backend, const EngineConfig& config, const Segment
 // --- results
 // --------------------------------------------------------------------------------------
 
-/// {cpu, cores, compiler, openblas, os, version, commit, date}
+/// {cpu, cores, compiler, openblas, os, version, commit, date}, and {cuda, cudnn, cublaslt} where
+/// CUDA is built in.
 Json environment();
 
 /// JSON text; bytes that are not UTF-8 (of file names) are replaced.

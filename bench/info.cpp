@@ -2,6 +2,8 @@
 // `tandem info`: what this program was built with, what it finds here, and what is missing.
 #include <fmt/format.h>
 
+#include <tandem/engine/nvml.hpp>
+
 #include "common.hpp"
 #if defined(TANDEM_HAS_CUDA)
 #include <tandem/engine/cuda_info.hpp>
@@ -29,11 +31,17 @@ Json cuda_info(std::vector<Missing>& missing) {
         {{"name", device.name},
          {"compute_capability", fmt::format("{}.{}", device.major, device.minor)},
          {"multiprocessors", device.multiprocessors},
-         {"memory_bytes", device.memory_bytes}});
-  if (!cuda.reason.empty()) missing.push_back({"CUDA device", cuda.reason});
+         {"memory_bytes", device.memory_bytes},
+         {"pci_bus_id", device.pci_bus_id},
+         {"uuid", device.uuid}});
+  const std::string on_host = "; everything runs on the processor, in fp32";
+  if (!cuda.reason.empty()) missing.push_back({"CUDA device", cuda.reason + on_host});
+  if (const NvmlLibrary nvml = load_nvml(); !nvml.functions)
+    missing.push_back({"NVML", nvml.reason + "; no clocks and no nvml_util_pct in results"});
   return json;
 #else
-  missing.push_back({"CUDA libraries", std::string("not built in: ") + TANDEM_CUDA_REASON});
+  missing.push_back({"CUDA backend", std::string("not built in: ") + TANDEM_CUDA_REASON +
+                                         "; everything runs on the processor, in fp32"});
   return nullptr;
 #endif
 }
@@ -46,9 +54,9 @@ void run(const std::string& json_path) {
   json["build"] = TANDEM_BUILD_TYPE;
   json["backends"] = {"host"};
   json["cuda"] = cuda_info(missing);
-  missing.push_back({"CUDA backend",
-                     "not in this version: everything runs on the processor, and --device cuda:N "
-                     "exits 4"});
+  if (!json["cuda"].is_null()) json["backends"].push_back("cuda");
+  // The most streams any command uses: one a stage of the segmenter.
+  json["warnings"] = cuda_warnings(3);
   json["missing"] = Json::array();
   for (const Missing& item : missing)
     json["missing"].push_back({{"what", item.what}, {"cost", item.cost}});
@@ -64,7 +72,7 @@ void run(const std::string& json_path) {
   fmt::print("processor  {}, {}\n", here["cpu"].get<std::string>(),
              count_of(here["cores"].get<std::int64_t>(), "core"));
   fmt::print("OpenBLAS   {}, one thread\n", here["openblas"].get<std::string>());
-  fmt::print("backends   host\n");
+  fmt::print("backends   {}\n", json["cuda"].is_null() ? "host" : "host, cuda");
   if (const Json& cuda = json["cuda"]; !cuda.is_null()) {
     fmt::print("CUDA       runtime {}, driver {}, cuDNN {}, cuBLASLt {}\n",
                cuda["runtime"].get<std::string>(),
@@ -78,6 +86,8 @@ void run(const std::string& json_path) {
                  device["memory_bytes"].get<double>() / (1 << 30));
     }
   }
+  for (const auto& warning : json["warnings"])
+    fmt::print("warning    {}\n", warning.get<std::string>());
   for (const Missing& item : missing) fmt::print("missing    {}: {}\n", item.what, item.cost);
 }
 

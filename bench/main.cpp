@@ -11,14 +11,15 @@
 #include <tandem/engine/error.hpp>
 
 #include "common.hpp"
+#include "progress.hpp"
 
 namespace tandem::program {
 namespace {
 
 int report(ErrorCode code, std::string message, const std::string& hint = {}) {
   std::replace(message.begin(), message.end(), '\n', ' ');
-  fmt::print(stderr, "tandem: {}\n", message);
-  if (!hint.empty()) fmt::print(stderr, "  hint: {}\n", hint);
+  say(fmt::format("tandem: {}\n", message));
+  if (!hint.empty()) say(fmt::format("  hint: {}\n", hint));
   return static_cast<int>(code);
 }
 
@@ -44,7 +45,8 @@ int run(int argc, char** argv) {
   add_train(app, selected);
   add_bench(app, selected);
   add_predict(app, selected);
-  for (const char* name : {"tune", "find-batch", "profile", "augment", "eval", "report", "compare"})
+  add_tune(app, selected);
+  for (const char* name : {"find-batch", "profile", "augment", "eval", "report", "compare"})
     add_later_command(app, name);
 
   try {

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <numeric>
@@ -175,6 +176,22 @@ CLI::Option* Options::choices(const std::string& name, std::vector<std::string>&
       ->check(one_of(allowed, later));
 }
 
+CLI::Option* Options::checked_texts(const std::string& name, std::vector<std::string>& values,
+                                    const std::string& type, const std::string& help,
+                                    const std::function<bool(const std::string&)>& is_allowed,
+                                    const std::string& allowed) {
+  const auto check = [=](std::string& text) -> std::string {
+    if (is_allowed(text)) return {};
+    return fmt::format("'{}' is not allowed; allowed: {}", text, allowed);
+  };
+  return add(name, values, type, help)
+      ->delimiter(',')
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->allow_extra_args(false)
+      ->default_str(fmt::format("{}", fmt::join(values, ",")))
+      ->check(CLI::Validator(check, ""));
+}
+
 CLI::Option* Options::text(const std::string& name, std::string& value, const std::string& type,
                            const std::string& help) {
   CLI::Option* option = add(name, value, type, help);
@@ -236,6 +253,8 @@ std::vector<std::string> with_config_file(const std::vector<std::string>& argume
   }
   if (!path) return arguments;
 
+  if (std::filesystem::is_directory(*path))
+    throw Error(ErrorCode::data, fmt::format("--config {}: is a folder, not a file", *path));
   std::ifstream file(*path, std::ios::binary);
   const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
   if (!file.is_open() || file.bad())

@@ -42,6 +42,12 @@ class Options {
   CLI::Option* choices(const std::string& name, std::vector<std::string>& values,
                        const std::vector<std::string>& allowed, const std::string& help,
                        const std::vector<std::string>& later = {});
+  /// Several texts, separated by commas, each of which `is_allowed`; `allowed` says what is, in
+  /// messages.
+  CLI::Option* checked_texts(const std::string& name, std::vector<std::string>& values,
+                             const std::string& type, const std::string& help,
+                             const std::function<bool(const std::string&)>& is_allowed,
+                             const std::string& allowed);
   CLI::Option* text(const std::string& name, std::string& value, const std::string& type,
                     const std::string& help);
   CLI::Option* flag(const std::string& name, bool& value, const std::string& help);

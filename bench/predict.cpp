@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <filesystem>
 #include <optional>
 #include <tandem/engine/error.hpp>
@@ -16,12 +17,22 @@
 namespace tandem::program {
 namespace {
 
+/// A prediction hides what a loss would show: some class is always the largest, also among NaNs.
+void require_finite(const Parameters& values, const std::string& path) {
+  for (const NamedTensor& tensor : values) {
+    for (const float value : tensor.data)
+      if (!std::isfinite(value))
+        throw Error(ErrorCode::non_finite,
+                    fmt::format("{}: tensor {} holds {}", path, tensor.name, value));
+  }
+}
+
 namespace fs = std::filesystem;
 
 struct PredictOptions {
   DataChoice data;
   std::int64_t image = 0, classes = 0, count = 12, seed = 0, batch = 8, workers = 1;
-  std::string weights, out, device = "auto", json;
+  std::string weights, out, device = "auto", precision = "fp32", json;
 };
 
 using Colour = std::array<std::uint8_t, 3>;
@@ -113,11 +124,14 @@ std::int64_t classes_of(const Parameters& decoder, const std::string& path) {
 
 void run(const PredictOptions& options, const Options& declared) {
   const Device device = open_device(options.device);
+  const Precision chosen_precision = precision(options.precision, device);
   check_writable("--out", options.out);
   if (!options.json.empty() && options.json != "-") check_writable("--json", options.json);
   const std::string encoder_path = (fs::path(options.weights) / "encoder.safetensors").string();
   const std::string decoder_path = (fs::path(options.weights) / "decoder.safetensors").string();
   const SegmenterWeights weights{read_safetensors(encoder_path), read_safetensors(decoder_path)};
+  require_finite(weights.encoder, encoder_path);
+  require_finite(weights.decoder, decoder_path);
   const std::int64_t image = image_of(weights.encoder, encoder_path);
   const std::int64_t classes = classes_of(weights.decoder, decoder_path);
   if (options.image != 0 && options.image != image)
@@ -127,6 +141,7 @@ void run(const PredictOptions& options, const Options& declared) {
     throw Error(ErrorCode::usage, fmt::format("--classes is {}, but the weights in {} have {}",
                                               options.classes, options.weights, classes));
   EngineConfig config = segmenter_config(image, classes, std::min(options.batch, options.count));
+  config.precision = chosen_precision;
   check_parameters(config.frozen, weights.encoder, encoder_path);
   check_parameters(config.trained, weights.decoder, decoder_path);
   const auto data = open_data(options.data, Split::held_out, image, classes,
@@ -135,8 +150,8 @@ void run(const PredictOptions& options, const Options& declared) {
   Sheet sheet(image, options.count);
   Confusion confusion(classes);
   watch_interrupt();
-  predict_samples(*device.backend, config, weights, data, options.count,
-                  static_cast<int>(options.workers),
+  const std::unique_ptr<Backend> backend = make_backend(device);
+  predict_samples(*backend, config, weights, data, options.count, static_cast<int>(options.workers),
                   [&](std::int64_t index, const std::uint8_t* picture, const std::uint8_t* truth,
                       const std::uint8_t* prediction) {
                     confusion.add(truth, prediction, image * image);
@@ -148,6 +163,8 @@ void run(const PredictOptions& options, const Options& declared) {
   json["schema"] = 1;
   json["environment"] = environment();
   json["workload"] = "segment";
+  json["device"] = device.name;
+  json["precision"] = options.precision;
   json["image"] = image;
   json["classes"] = classes;
   json["scenes"] = options.count;
@@ -189,8 +206,9 @@ void add_predict(CLI::App& root, Command& selected) {
   options->number("--classes", o.classes, 2, 254, "classes")->default_str("the weights'");
   options->number("--count", o.count, 1, 400, "held-out scenes");
   options->number("--seed", o.seed, 0, INT64_MAX, "of the scenes");
-  options->number("--batch", o.batch, 1, 65536, "samples at a time");
+  options->number("--batch", o.batch, 1, kMaxBatch, "samples at a time");
   add_device_option(*options, o.device);
+  add_precision_option(*options, o.precision);
   options->number("--workers", o.workers, 1, 256, "loader threads");
   options->text("--json", o.json, "FILE|-", "scores with the environment, as JSON");
   app->callback(

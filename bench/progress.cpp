@@ -20,6 +20,8 @@ bool no_colour() {
 }
 }  // namespace
 
+void say(const std::string& text) { std::fputs(text.c_str(), stderr); }
+
 Progress::Progress(std::string label, std::uint64_t total, bool quiet)
     : label_(std::move(label)),
       total_(total),
@@ -43,13 +45,13 @@ void Progress::update(std::uint64_t done, const std::string& text) {
   const std::uint64_t tenths = done * 10 / total_;
   if (tenths == tenths_) return;
   tenths_ = tenths;
-  fmt::print(stderr, "{} {}/{}{}{}\n", label_, done, total_, text.empty() ? "" : "  ", text);
+  say(fmt::format("{} {}/{}{}{}\n", label_, done, total_, text.empty() ? "" : "  ", text));
 }
 
 void Progress::draw(std::uint64_t done, const std::string& text) {
   const std::uint64_t filled = done * kBarWidth / total_;
-  fmt::print(stderr, "\r{} [{}{:#<{}}{}{:.<{}}] {}/{}  {}  ", label_, colour_ ? "\x1b[32m" : "", "",
-             filled, colour_ ? "\x1b[0m" : "", "", kBarWidth - filled, done, total_, text);
+  say(fmt::format("\r{} [{}{:#<{}}{}{:.<{}}] {}/{}  {}  ", label_, colour_ ? "\x1b[32m" : "", "",
+                  filled, colour_ ? "\x1b[0m" : "", "", kBarWidth - filled, done, total_, text));
   std::fflush(stderr);
   drawn_ = true;
 }

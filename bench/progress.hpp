@@ -8,6 +8,9 @@
 
 namespace tandem::program {
 
+/// Writes to standard error. A reader that has gone away is no reason to stop.
+void say(const std::string& text);
+
 class Progress {
  public:
   Progress(std::string label, std::uint64_t total, bool quiet);

@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // `tandem train segment`: real training, with a log, held-out scores and weights.
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <optional>
@@ -25,48 +30,85 @@ struct TrainOptions {
   std::int64_t seed = 0, workers = 1, slots = 2, held_out = 512;
   double learning_rate = 0.1, momentum = 0.9, weight_decay = 0;
   std::string schedule = "overlap", precision = "fp32", device = "auto", init, scheme = "he";
-  std::string out, log, json;
+  std::string plan, out, log, json;
   bool quiet = false;
+};
+
+/// Two runs that write to one folder would mix their files.
+class FolderLock {
+ public:
+  void take(const std::string& folder) {
+    descriptor_ = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (descriptor_ >= 0 && ::flock(descriptor_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+      throw Error(ErrorCode::data, fmt::format("--out {}: another run writes there", folder));
+  }
+  FolderLock() = default;
+  ~FolderLock() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+  }
+  FolderLock(const FolderLock&) = delete;
+  FolderLock& operator=(const FolderLock&) = delete;
+
+ private:
+  int descriptor_ = -1;
 };
 
 /// Writes each line to several files at once, so that an interrupted run leaves its losses.
 class Log {
  public:
-  void open(const std::string& path) {
-    files_.emplace_back(path, std::ios::trunc);
-    if (!files_.back()) throw Error(ErrorCode::data, fmt::format("{}: cannot be written", path));
-    paths_.push_back(path);
+  /// Refuses what could not be written to. Creates nothing.
+  static void check_all(const TrainOptions& options) {
+    if (!options.log.empty()) check_writable("--log", options.log);
+    if (!options.json.empty() && options.json != "-") check_writable("--json", options.json);
+    if (options.out.empty()) return;
+    std::error_code ignored;
+    fs::path existing = fs::absolute(options.out);
+    while (!fs::exists(existing, ignored) && existing.has_relative_path())
+      existing = existing.parent_path();
+    if (!fs::is_directory(existing, ignored) || ::access(existing.c_str(), W_OK) != 0)
+      throw Error(ErrorCode::data,
+                  fmt::format("--out {}: cannot be created: {} is no folder to write to",
+                              options.out, existing.string()));
   }
+
+  /// Opens everything training will write to.
+  void open_all(const TrainOptions& options) {
+    check_all(options);
+    if (!options.out.empty()) {
+      std::error_code error;
+      fs::create_directories(options.out, error);
+      if (error)
+        throw Error(ErrorCode::data,
+                    fmt::format("--out {}: cannot be created: {}", options.out, error.message()));
+      lock_.take(options.out);
+      for (const char* name : {"encoder.safetensors", "decoder.safetensors", "log.jsonl"})
+        check_writable("--out", (fs::path(options.out) / name).string());
+      open((fs::path(options.out) / "log.jsonl").string());
+    }
+    if (!options.log.empty()) open(options.log);
+  }
+
   void write(const Json& line) {
     const std::string text = to_text(line) + "\n";
     for (std::size_t i = 0; i < files_.size(); ++i)
       if (!(files_[i] << text << std::flush))
-        throw Error(ErrorCode::data, fmt::format("{}: cannot be written", paths_[i]));
+        throw Error(ErrorCode::data,
+                    fmt::format("{}: cannot be written: {}", paths_[i], std::strerror(errno)));
   }
 
  private:
+  void open(const std::string& path) {
+    files_.emplace_back(path, std::ios::trunc);
+    if (!files_.back())
+      throw Error(ErrorCode::data,
+                  fmt::format("{}: cannot be written: {}", path, std::strerror(errno)));
+    paths_.push_back(path);
+  }
+
+  FolderLock lock_;
   std::vector<std::ofstream> files_;
   std::vector<std::string> paths_;
 };
-
-/// What training is about to write to. Checked as a whole before anything is created.
-Log open_outputs(const TrainOptions& options) {
-  if (!options.log.empty()) check_writable("--log", options.log);
-  if (!options.json.empty() && options.json != "-") check_writable("--json", options.json);
-  Log log;
-  if (!options.out.empty()) {
-    std::error_code error;
-    fs::create_directories(options.out, error);
-    if (error)
-      throw Error(ErrorCode::data,
-                  fmt::format("--out {}: cannot be created: {}", options.out, error.message()));
-    for (const char* name : {"encoder.safetensors", "decoder.safetensors", "log.jsonl"})
-      check_writable("--out", (fs::path(options.out) / name).string());
-    log.open((fs::path(options.out) / "log.jsonl").string());
-  }
-  if (!options.log.empty()) log.open(options.log);
-  return log;
-}
 
 /// Processor seconds of the whole process so far.
 double processor_seconds() {
@@ -97,7 +139,8 @@ struct TrainRun {
 
 TrainRun train(Backend& backend, const EngineConfig& config, const SegmenterWeights& weights,
                const std::shared_ptr<const SegmentationData>& data,
-               const LoaderOptions& loader_options, bool quiet, Log& log) {
+               const LoaderOptions& loader_options, const TrainOptions& options, Log& log) {
+  const bool quiet = options.quiet;
   TrainRun run;
   Progress progress("train", loader_options.steps, quiet);
   const auto on_step = [&](const StepResult& result) {
@@ -111,12 +154,14 @@ TrainRun train(Backend& backend, const EngineConfig& config, const SegmenterWeig
   Trainer trainer(backend, config, on_step);
   trainer.set_frozen(weights.encoder);
   trainer.set_trained(weights.decoder);
-  run.plan_hash = plan_hash(trainer.scheduler().plan());
+  run.plan_hash = full_plan_hash(trainer.scheduler().plan(), backend);
   const MemoryPlan& memory = trainer.scheduler().memory();
   if (!quiet)
-    fmt::print(stderr, "memory {:.1f} MiB device, {:.1f} MiB pinned; plan {}\n",
-               static_cast<double>(memory.device_bytes) / (1 << 20),
-               static_cast<double>(memory.pinned_bytes) / (1 << 20), run.plan_hash);
+    say(fmt::format("memory {:.1f} MiB device, {:.1f} MiB pinned; plan {}\n",
+                    static_cast<double>(memory.device_bytes) / (1 << 20),
+                    static_cast<double>(memory.pinned_bytes) / (1 << 20), run.plan_hash));
+  // Only now: a run that cannot start leaves nothing behind.
+  log.open_all(options);
 
   const auto start = std::chrono::steady_clock::now();
   const double processor_start = processor_seconds();
@@ -196,7 +241,9 @@ void print_summary(const Json& summary) {
 }
 
 void run(TrainOptions& options, const Options& declared) {
-  const Device device = open_device(options.device);
+  watch_interrupt();
+  const Device device = open_device(options.device, options.plan);
+  const Precision chosen_precision = precision(options.precision, device);
   const std::uint64_t seed = static_cast<std::uint64_t>(options.seed);
   const auto data = open_data(options.data, Split::train, options.image, options.classes, seed);
   options.classes = data->classes();
@@ -206,6 +253,7 @@ void run(TrainOptions& options, const Options& declared) {
                 : nullptr;
 
   EngineConfig config = segmenter_config(options.image, options.classes, options.batch);
+  config.precision = chosen_precision;
   config.momentum = options.momentum != 0;
   config.slots = static_cast<int>(options.slots);
   config.scheduler.schedule = schedule(options.schedule);
@@ -227,11 +275,13 @@ void run(TrainOptions& options, const Options& declared) {
   loader.learning_rate = static_cast<float>(options.learning_rate);
   loader.momentum = static_cast<float>(options.momentum);
   loader.weight_decay = static_cast<float>(options.weight_decay);
-  Log log = open_outputs(options);
 
-  if (!options.quiet) fmt::print(stderr, "device {}: {}\n", device.name, device.reason);
-  watch_interrupt();
-  TrainRun result = train(*device.backend, config, weights, data, loader, options.quiet, log);
+  Log::check_all(options);
+  if (!options.quiet)
+    announce(device, stream_count(plan_training(config), config.scheduler.schedule));
+  Log log;
+  const std::unique_ptr<Backend> backend = make_backend(device);
+  TrainRun result = train(*backend, config, weights, data, loader, options, log);
   weights.decoder = std::move(result.decoder);
   if (!options.out.empty()) {
     write_safetensors((fs::path(options.out) / "encoder.safetensors").string(), weights.encoder);
@@ -242,8 +292,8 @@ void run(TrainOptions& options, const Options& declared) {
   if (evaluates) {
     confusion.emplace(options.classes);
     if (!options.quiet)
-      fmt::print(stderr, "scoring {}\n", count_of(options.held_out, "held-out scene"));
-    predict_samples(*device.backend, config, weights, held_out, options.held_out,
+      say(fmt::format("scoring {}\n", count_of(options.held_out, "held-out scene")));
+    predict_samples(*backend, config, weights, held_out, options.held_out,
                     static_cast<int>(options.workers),
                     [&](std::int64_t, const std::uint8_t*, const std::uint8_t* truth,
                         const std::uint8_t* prediction) {
@@ -257,6 +307,7 @@ void run(TrainOptions& options, const Options& declared) {
   Json summary;
   summary["workload"] = "segment";
   summary["device"] = device.name;
+  summary["gpu"] = device.is_cuda() ? Json(device.gpu) : Json(nullptr);
   summary["schedule"] = options.schedule;
   summary["precision"] = options.precision;
   summary["batch"] = options.batch;
@@ -299,7 +350,7 @@ void add_train(CLI::App& root, Command& selected) {
   add_data_options(*options, o.data);
   options->image(o.image);
   options->number("--classes", o.classes, 2, 254, "classes")->default_str("the data's, or 10");
-  options->number("--batch", o.batch, 1, 65536, "samples a step", {"auto"});
+  options->number("--batch", o.batch, 1, kMaxBatch, "samples a step", {"auto"});
   CLI::Option* steps = options->number("--steps", o.steps, 1, 1'000'000'000, "optimizer steps");
   options->number("--epochs", o.epochs, 1, 1'000'000, "passes over the data, in place of --steps")
       ->default_str("")
@@ -311,8 +362,9 @@ void add_train(CLI::App& root, Command& selected) {
                 "factor of the weight that is added to its gradient");
   options->choice("--schedule", o.schedule, {"serial", "overlap"}, "order of the stages",
                   {"graph", "auto"});
-  options->choice("--precision", o.precision, {"fp32"}, "arithmetic", {"tf32", "bf16"});
+  add_precision_option(*options, o.precision);
   add_device_option(*options, o.device);
+  add_plan_option(*options, o.plan);
   options->number("--workers", o.workers, 1, 256, "loader threads");
   options->number("--slots", o.slots, 1, 16, "batches that may wait between two stages");
   options->text("--init", o.init, "FILE", "encoder weights, safetensors");

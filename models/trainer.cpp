@@ -11,8 +11,6 @@
 namespace tandem {
 namespace {
 
-constexpr std::int64_t kMaxBatch = 65535;
-
 /// What a batch brings along, in the slot it lies in.
 struct BatchTensors {
   Tensor images, labels, header;

@@ -14,6 +14,9 @@
 
 namespace tandem {
 
+/// Largest batch.
+inline constexpr std::int64_t kMaxBatch = 65535;
+
 /// What activations are stored in and products are computed in. Weights, gradients of weights,
 /// logits, loss and all sums are fp32 in each.
 enum class Precision : std::uint8_t {

@@ -5,6 +5,7 @@ usage: cli_test.py PROGRAM [unittest options]
 """
 import fcntl
 import gzip
+import hashlib
 import json
 import os
 import signal
@@ -26,7 +27,15 @@ SUMMARY_KEYS = {
 ROW_KEYS = {
     "workload", "batch", "image", "schedule", "precision", "device", "input", "workers", "warmup",
     "steps", "steps_per_s", "images_per_s", "stage_ms", "bound", "gain", "memory_bytes",
-    "plan_hash", "verified"}
+    "plan_hash", "verified", "gpu", "driver", "sm_clock_mhz", "memory_clock_mhz", "gpu_busy_pct",
+    "nvml_util_pct"}
+OVERLAP_KEYS = {"balance", "grid_fill", "blocks", "t_a_ms", "t_b_ms", "serial_ms", "overlap_ms", "bound",
+                "speedup", "efficiency", "verdict"}
+
+
+def plan_hash(plan):
+    lines = "".join(f"{problem} -> {plan['algorithms'][problem]}\n" for problem in sorted(plan["algorithms"]))
+    return hashlib.sha256(lines.encode()).hexdigest()[:16]
 
 
 def idx(shape, data):
@@ -78,13 +87,29 @@ class CommandLine(unittest.TestCase):
     def train(self, *arguments):
         """Arguments of a very small training run; later ones win."""
         return ("train", "segment", "--data", f"fashion-scenes:{self.data}", "--image", 32, "--batch",
-                2, "--steps", 3, "--eval", 4, *arguments)
+                2, "--steps", 3, "--eval", 4, "--device", "host", *arguments)
 
     def bench(self, *arguments):
         if "--batch" not in arguments:
             arguments = ("--batch", 2, *arguments)
         return ("bench", "segment", "--image", 32, "--steps", 6, "--windows", 3, "--warmup", 2,
-                "--workers", 2, *arguments)
+                "--workers", 2, "--device", "host", *arguments)
+
+    def info(self, environment=None):
+        result = self.run_program("info", "--json", "-", environment=environment)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return json.loads(result.stdout)
+
+    def gpus(self):
+        cuda = self.info()["cuda"]
+        return [] if cuda is None else cuda["devices"]
+
+    def need_gpu(self):
+        if self.gpus():
+            return
+        if os.environ.get("TANDEM_REQUIRE_GPU") == "1":
+            self.fail(f"TANDEM_REQUIRE_GPU=1, but {self.info()['missing']}")
+        self.skipTest(f"no GPU: {self.info()['missing'][0]['cost']}")
 
     def files(self):
         return {path.relative_to(self.folder): path.read_bytes() if path.is_file() else None
@@ -112,17 +137,39 @@ class CommandLine(unittest.TestCase):
         for command in ("info", "train", "bench", "predict"):
             self.assertIn(command, commands)
         options = self.succeed("train", "segment", "--help").stdout
-        for option in ("--batch", "--schedule", "--lr", "--out", "1 to 65536"):
+        for option in ("--batch", "--schedule", "--lr", "--out", "1 to 65535"):
             self.assertIn(option, options)
 
     def test_info(self):
         text = self.succeed("info").stdout
-        for word in ("OpenBLAS", "compiler", "missing"):
+        for word in ("OpenBLAS", "compiler", "backends"):
             self.assertIn(word, text)
-        info = json.loads(self.succeed("info", "--json", "-").stdout)
+        info = self.info()
         self.assertEqual(info["schema"], 1)
-        self.assertIn("host", info["backends"])
-        self.assertTrue(info["missing"])
+        self.assertEqual(info["backends"], ["host"] + ["cuda"] * (info["cuda"] is not None))
+        if info["cuda"] is not None:
+            self.assertLessEqual({"cuda", "cudnn", "cublaslt"}, info["environment"].keys())
+        # Whoever has no GPU is told why, by all commands with the same words.
+        reasons = [item["cost"] for item in info["missing"] if item["what"].startswith("CUDA")]
+        self.assertEqual(len(reasons), 0 if self.gpus() else 1)
+
+    def test_warnings(self):
+        def warnings(**variables):
+            for name in ("NVIDIA_TF32_OVERRIDE", "CUDA_DEVICE_MAX_CONNECTIONS"):
+                variables.setdefault(name, None)
+            environment = {k: v for k, v in {**os.environ, **variables}.items() if v is not None}
+            result = subprocess.run([PROGRAM, "info", "--json", "-"], env=environment, text=True,
+                                    capture_output=True, timeout=60, check=True)
+            return json.loads(result.stdout)["warnings"]
+
+        self.assertEqual(warnings(), [])
+        self.assertEqual(warnings(CUDA_DEVICE_MAX_CONNECTIONS="3"), [])
+        few = warnings(CUDA_DEVICE_MAX_CONNECTIONS="1")
+        self.assertEqual(len(few), 1)
+        self.assertIn("CUDA_DEVICE_MAX_CONNECTIONS=1 is smaller than the 3 streams", few[0])
+        tf32 = warnings(NVIDIA_TF32_OVERRIDE="0")
+        self.assertEqual(len(tf32), 1)
+        self.assertIn("NVIDIA_TF32_OVERRIDE=0", tf32[0])
 
     def test_unknown_names(self):
         self.refuse(2, ["unknown option '--batchsize'", "'--batch'"], *self.train("--batchsize", 4))
@@ -136,18 +183,16 @@ class CommandLine(unittest.TestCase):
 
     def test_later_versions(self):
         later = "not in this version"
-        for command in ("tune", "find-batch", "profile", "augment", "eval", "report", "compare"):
+        for command in ("find-batch", "profile", "augment", "eval", "report", "compare"):
             self.refuse(2, [command, later], command, "--some", "argument")
         for command in (("train", "classify"), ("train", "resnet18"), ("bench", "classify"),
-                        ("bench", "resnet18"), ("bench", "overlap"), ("train", "--model", "file")):
+                        ("bench", "resnet18"), ("tune", "resnet18"), ("train", "--model", "file")):
             self.refuse(2, [command[1], later], *command)
         self.refuse(2, ["--resume", later], *self.train("--resume"))
         self.refuse(2, ["--resume", later], *self.train("--resume", "file"))
         for schedule in ("graph", "auto"):
             self.refuse(2, [schedule, later], *self.train("--schedule", schedule))
             self.refuse(2, [schedule, later], *self.bench("--schedule", f"serial,{schedule}"))
-        for precision in ("tf32", "bf16"):
-            self.refuse(2, [precision, later], *self.train("--precision", precision))
         self.refuse(2, ["auto", later], *self.train("--batch", "auto"))
         for data in ("cifar10:x", "folder:x", "fashion-mnist"):
             self.refuse(2, [data, later], *self.train("--data", data))
@@ -168,10 +213,34 @@ class CommandLine(unittest.TestCase):
         self.refuse(2, ["--steps", "--epochs"], *self.train("--epochs", 1))
 
     def test_devices(self):
-        self.refuse(4, ["cuda:0", "no CUDA backend is built in yet"], *self.train("--device", "cuda:0"))
-        self.refuse(4, "cuda:7", *self.bench("--device", "cuda:7"))
         self.refuse(2, ["'cuda:'", "auto, host, cuda:N"], *self.train("--device", "cuda:"))
         self.refuse(2, "'gpu'", *self.train("--device", "gpu"))
+        gpus = self.gpus()
+        reason = f"cuda:0 to cuda:{len(gpus) - 1}" if gpus else next(
+            item["cost"].split(";")[0] for item in self.info()["missing"]
+            if item["what"].startswith("CUDA")).removeprefix("not built in: ")
+        for command in (self.train(), self.bench(), ("bench", "overlap"),
+                        ("tune", "segment", "--out", "plan.json"),
+                        ("predict", "segment", "--weights", "none", "--out", "a.png")):
+            self.refuse(4, ["--device cuda:99", reason], *command, "--device", "cuda:99")
+        if not gpus:
+            self.refuse(4, ["--device cuda:0", reason], *self.train("--device", "cuda:0"))
+            self.refuse(4, ["tune needs a GPU", reason], "tune", "segment", "--out", "plan.json")
+            auto = self.succeed(*self.train("--device", "auto"))
+            self.assertIn("device host: ", auto.stderr)
+            self.assertIn(reason, auto.stderr)
+        self.refuse(4, "tune needs a GPU", "tune", "segment", "--out", "p.json", "--device", "host")
+
+    def test_what_the_host_does_not_compute(self):
+        for precision in ("tf32", "bf16"):
+            words = [f"--precision {precision}", "needs a GPU", "fp32"]
+            self.refuse(2, words, *self.train("--precision", precision))
+            self.refuse(2, words, *self.bench("--precision", f"fp32,{precision}"))
+            self.refuse(2, words, "predict", "segment", "--weights", "none", "--out", "a.png",
+                        "--device", "host", "--precision", precision)
+        self.refuse(2, ["'fp16'", "fp32, tf32, bf16"], *self.train("--precision", "fp16"))
+        for command in (self.train("--plan", "plan.json"), self.bench("--plan", "plan.json")):
+            self.refuse(2, ["--plan plan.json", "only a GPU"], *command)
 
     def test_config_file(self):
         config = self.folder / "run.json"
@@ -337,6 +406,50 @@ class CommandLine(unittest.TestCase):
         result = self.succeed(*self.bench("--schedule", "overlap", "--json", "-"))
         self.assertIsNone(json.loads(result.stdout)["rows"][0]["gain"])
 
+    def test_bench_says_why_it_knows_nothing_of_a_gpu(self):
+        rows = json.loads(self.succeed(*self.bench("--json", "-")).stdout)["rows"]
+        for row in rows:
+            for name in ("gpu", "driver", "gpu_busy_pct", "nvml_util_pct", "sm_clock_mhz"):
+                self.assertIsNone(row[name])
+            for name in ("gpu_busy_reason", "nvml_util_reason"):
+                self.assertIn("no GPU", row[name])
+
+    def overlap(self, *arguments):
+        return ("bench", "overlap", "--longest", 200, "--warmup", 1, "--steps", 4, *arguments)
+
+    def check_overlap(self, result, cases):
+        self.assertEqual([(row["balance"], row["grid_fill"]) for row in result["rows"]], cases)
+        verdicts = {"pays": 0, "does nothing": 0, "hurts": 0}
+        for row in result["rows"]:
+            self.assertEqual(OVERLAP_KEYS, row.keys())
+            a, b = row["t_a_ms"], row["t_b_ms"]
+            self.assertGreater(min(a, b), 0)
+            self.assertAlmostEqual(row["bound"], (a + b) / max(a, b))
+            self.assertAlmostEqual(row["speedup"], row["serial_ms"] / row["overlap_ms"])
+            efficiency = (row["serial_ms"] - row["overlap_ms"]) / min(a, b)
+            self.assertAlmostEqual(row["efficiency"], efficiency)
+            verdicts[row["verdict"]] += 1
+            self.assertEqual(row["verdict"], "pays" if efficiency > 0.1 else
+                             "hurts" if efficiency < -0.1 else "does nothing")
+        # One sentence for each verdict, with its number of cases.
+        for (verdict, count), sentence in zip(verdicts.items(), result["sentences"], strict=True):
+            self.assertTrue(sentence.startswith(
+                f"Overlap {verdict} in {count} of {len(cases)} cases: balance " if count else
+                f"Overlap {verdict} nowhere"), sentence)
+
+    def test_overlap_on_the_host(self):
+        result = self.succeed(*self.overlap("--device", "host", "--balance", "1:4,1:1,2:1", "--json", "-"))
+        self.check_overlap(json.loads(result.stdout), [("1:4", None), ("1:1", None), ("2:1", None)])
+        text = self.succeed(*self.overlap("--device", "host", "--balance", "1:1")).stdout
+        for word in ("t_A ms", "efficiency", "Overlap pays", "Overlap does nothing", "Overlap hurts"):
+            self.assertIn(word, text)
+
+    def test_overlap_refuses(self):
+        for balance in ("1", "1:0", "0:1", "1:65", "1:2x", "a:b", ":", "1:1,2"):
+            self.refuse(2, ["--balance", "1 to 64"], *self.overlap("--balance", balance))
+        self.refuse(2, ["--grid-fill", "'0'"], *self.overlap("--grid-fill", "100,0"))
+        self.refuse(3, "nowhere/o.json", *self.overlap("--device", "host", "--json", "nowhere/o.json"))
+
     def test_bench_sees_a_wrong_bit(self):
         for scheme in ("torch", "he"):
             result = self.run_program(*self.bench("--json", "-", "--init-scheme", scheme),
@@ -345,6 +458,84 @@ class CommandLine(unittest.TestCase):
             self.assertEqual([row["verified"] for row in json.loads(result.stdout)["rows"]],
                              [False, False])
             self.assertIn("tandem: 2 of 2 rows differ", result.stderr)
+
+    # --- on a GPU --------------------------------------------------------------------------------
+
+    def test_train_and_predict_on_a_gpu(self):
+        self.need_gpu()
+        for precision in ("fp32", "tf32", "bf16"):
+            hashes = set()
+            for schedule in ("serial", "overlap"):
+                result = self.succeed(*self.train("--device", "cuda:0", "--precision", precision, "--out",
+                                                  "out", "--schedule", schedule, "--json", "-"))
+                summary = json.loads(result.stdout)["summary"]
+                self.assertEqual((summary["device"], summary["gpu"], summary["precision"]),
+                                 ("cuda:0", self.gpus()[0]["name"], precision))
+                hashes.add((summary["weights_sha256"], summary["plan_hash"]))
+            self.assertEqual(len(hashes), 1)
+            self.succeed("predict", "segment", "--weights", "out", "--out", "a.png", "--count", 3, "--data",
+                         f"fashion-scenes:{self.data}", "--device", "cuda:0", "--precision", precision)
+
+    def test_bench_on_a_gpu(self):
+        self.need_gpu()
+        for source in ("device", "loader"):
+            result = self.succeed(*self.bench(
+                "--device", "cuda:0", "--precision", "fp32,tf32,bf16", "--input", source, "--steps", 30,
+                "--observe", 0.5, "--json", "b.json"))
+            self.assertIn("busy %", result.stdout)
+            rows = json.loads((self.folder / "b.json").read_text())["rows"]
+            self.assertEqual(len(rows), 6)
+            for row in rows:
+                self.assertLessEqual(ROW_KEYS, row.keys())
+                self.assertIs(row["verified"], True)
+                self.assertEqual(row["gpu"], self.gpus()[0]["name"])
+                self.assertTrue(row["driver"])
+                self.assertTrue(0 < row["gpu_busy_pct"] <= 100, row["gpu_busy_pct"])
+                self.assertTrue(row["nvml_util_pct"] is not None or row["nvml_util_reason"])
+            self.assertEqual(len({row["plan_hash"] for row in rows}), 3)  # one a precision
+        row = json.loads(self.succeed(*self.bench("--device", "cuda:0", "--observe", 0, "--json", "-",
+                                                  "--schedule", "serial")).stdout)["rows"][0]
+        self.assertIsNone(row["gpu_busy_pct"])
+        self.assertIn("--observe 0", row["gpu_busy_reason"])
+
+    def test_warning_on_a_gpu(self):
+        self.need_gpu()
+        hashes = []
+        for connections in ("1", "8"):
+            result = self.run_program(*self.train("--device", "cuda:0", "--json", "-"),
+                                      environment={"CUDA_DEVICE_MAX_CONNECTIONS": connections})
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertEqual(result.stderr.count("CUDA_DEVICE_MAX_CONNECTIONS"), int(connections == "1"))
+            hashes.append(json.loads(result.stdout)["summary"]["weights_sha256"])
+        self.assertEqual(hashes[0], hashes[1])
+
+    def test_tune_on_a_gpu(self):
+        self.need_gpu()
+        result = self.succeed("tune", "segment", "--image", 32, "--batch", "2,3", "--precision",
+                              "fp32,tf32,bf16", "--device", "cuda:0", "--out", "plan.json")
+        self.assertIn("chosen us", result.stdout)
+        plan = json.loads((self.folder / "plan.json").read_text())
+        self.assertIn(f"algorithms {plan_hash(plan)}", result.stdout)
+        self.assertTrue(any(key.startswith("matmul bf16") for key in plan["algorithms"]))
+        self.assertTrue(any(key.startswith("conv3x3 backward_weights") for key in plan["algorithms"]))
+        for _ in range(2):
+            rows = json.loads(self.succeed(*self.bench(
+                "--device", "cuda:0", "--plan", "plan.json", "--precision", "fp32,tf32,bf16", "--observe", 0,
+                "--json", "-")).stdout)["rows"]
+            self.assertEqual([row["verified"] for row in rows], [True] * 6)
+        # A plan file says where it is valid.
+        plan["environment"] = "another GPU"
+        (self.folder / "other.json").write_text(json.dumps(plan))
+        for command in (self.train(), self.bench()):
+            self.refuse(3, ["other.json", "another GPU", self.gpus()[0]["name"]], *command, "--device",
+                        "cuda:0", "--plan", "other.json")
+        self.refuse(3, "none.json", *self.train("--device", "cuda:0", "--plan", "none.json"))
+
+    def test_overlap_on_a_gpu(self):
+        self.need_gpu()
+        result = json.loads(self.succeed("bench", "overlap", "--device", "cuda:0", "--balance", "1:2,1:1",
+                                         "--grid-fill", "12,800", "--steps", 10, "--json", "-").stdout)
+        self.check_overlap(result, [("1:2", 12), ("1:1", 12), ("1:2", 800), ("1:1", 800)])
 
     # --- runs that do not finish -----------------------------------------------------------------
 

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// The device a command runs on: chosen, opened and asked in one place, with or without CUDA.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <tandem/engine/algorithms.hpp>
+#include <tandem/engine/backend.hpp>
+#include <tandem/engine/nvml.hpp>
+#include <tandem/engine/plan.hpp>
+#include <tandem/engine/scheduler.hpp>
+#include <tandem/models/trainer.hpp>
+#include <vector>
+
+#include "options.hpp"
+
+namespace tandem::program {
+
+struct Device {
+  std::string name;           ///< "host", "cuda:0"
+  std::string reason;         ///< why this one, for the log
+  int index = -1;             ///< N of cuda:N; -1 on the host
+  AlgorithmTable algorithms;  ///< from --plan
+
+  // Of the GPU; empty on the host.
+  std::string gpu, pci_bus_id, uuid;
+  std::string driver;  ///< "580.159.04"; where only its CUDA version is known, "CUDA 13.0"
+  int multiprocessors = 0, threads_per_multiprocessor = 0;
+
+  bool is_cuda() const noexcept { return index >= 0; }
+};
+
+CLI::Option* add_device_option(Options& options, std::string& device);
+CLI::Option* add_precision_option(Options& options, std::string& precision);
+CLI::Option* add_precisions_option(Options& options, std::vector<std::string>& precisions);
+CLI::Option* add_plan_option(Options& options, std::string& plan_file);
+
+/// auto is cuda:0 where that can be used, else the host. Throws Error{usage} for a name that is
+/// none or a plan file for the host, Error{no_device} for a device that cannot be used, Error{data}
+/// for a plan file that is none or was made elsewhere.
+Device open_device(const std::string& name, const std::string& plan_file = {});
+
+/// As open_device(), for commands that make no sense on the host: Error{no_device} says `who` needs
+/// a GPU and why there is none.
+Device open_gpu(const std::string& name, const std::string& who);
+
+std::unique_ptr<Backend> make_backend(const Device& device);
+
+/// "fp32", "tf32", "bf16". Throws Error{usage} for what the device does not compute.
+Precision precision(const std::string& name, const Device& device);
+
+/// The plan and, on a GPU, the algorithms that the backend has chosen for it.
+std::string full_plan_hash(const Plan& plan, const Backend& backend);
+
+/// Variables of the environment that change how CUDA runs `streams` streams, one sentence each.
+std::vector<std::string> cuda_warnings(int streams);
+/// Writes the device's name and reason to standard error, and the warnings for a GPU.
+void announce(const Device& device, int streams);
+
+/// Streams that a schedule uses on a plan.
+int stream_count(const Plan& plan, Schedule schedule);
+
+/// Versions of the libraries; empty object where CUDA is not built in.
+Json cuda_versions();
+
+/// What a run of its own was seen to do on a GPU, beside its speed. Null values have a reason.
+struct Observation {
+  Json gpu_busy_percent, nvml_percent, sm_clock_mhz, memory_clock_mhz;
+  std::string busy_reason, nvml_reason;
+};
+
+/// Watches such a run: gives the scheduler its timer, and is told of every step.
+class Observer {
+ public:
+  /// Times `count` executions of each stage behind the first `skip`. Reads NVML from
+  /// `quiet_seconds` after the first step on, since its figures are of the last second.
+  Observer(const Device& device, int stages, int skip, int count, double quiet_seconds);
+  ~Observer();
+  StageTimer* timer() noexcept;
+  void on_step();
+  /// After the run, before the next.
+  Observation result();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// Where nothing was observed.
+Observation not_observed(const std::string& reason);
+
+}  // namespace tandem::program
