@@ -123,11 +123,10 @@ struct ConvCall {
 /// widened first and the products computed in TF32, which holds the 8 significant bits of bf16
 /// exactly. Either way the products are those of bf16 and the sums fp32.
 std::optional<ConvCall> as_conv3x3(const Operation& op, const CudaLane& lane) {
-  const bool bf16_operands = desc(op, 0).dtype == DType::bf16;
   const auto call = [&](ConvPass pass, std::size_t x, std::size_t y) {
     const TensorDesc& d = desc(op, x);
     ConvCall made{{pass, DType::f32, op.math, d.n, d.h, d.w, d.c, desc(op, y).c}, {x, y}};
-    if (!bf16_operands) return made;
+    if (d.dtype != DType::bf16) return made;
     made.problem.math = Math::tf32;
     if (pass != ConvPass::backward_data) return made;
     ConvProblem native = made.problem;

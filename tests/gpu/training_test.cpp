@@ -275,7 +275,9 @@ TEST_P(Training, EveryEdgeIsNeeded) {
     Parameters weights;
     const auto losses = train_held(*cuda_, without, *start_, c.held, c.awaited, &weights);
     ASSERT_EQ(losses.size(), expected.losses.size());
-    for (std::size_t step = 0; step < kHeldStep; ++step)
+    // Without a `ready` edge earlier steps may read too early as well; without a `free` edge the ring
+    // is still right until somebody is held.
+    for (std::size_t step = 0; step < kHeldStep && c.dropped.kind == Edge::free; ++step)
       EXPECT_EQ(losses[step], expected.losses[step]);
     EXPECT_NE(losses[kHeldStep], expected.losses[kHeldStep])
         << "step 4 was to be trained on another batch";
