@@ -269,6 +269,21 @@ TEST_P(Contract, MemoryIsAlignedAndDistinct) {
 // Backends that run what they are given.
 class ExecutingContract : public ContractBase {};
 
+TEST_P(ExecutingContract, MemoryIsZeroFilled) {
+  Stream q = make_stream(*backend_, "q");
+  const std::vector<unsigned char> dirt(100000, 0xa5), zeros(dirt.size(), 0);
+  for (MemoryKind kind : {MemoryKind::device, MemoryKind::pinned}) {
+    // The second block is likely to be the first one again.
+    for (int round = 0; round < 2; ++round) {
+      Memory memory(*backend_, dirt.size(), kind, "a block");
+      std::vector<unsigned char> found(dirt.size(), 0xff);
+      download(q.get(), found.data(), memory.data(), found.size());
+      EXPECT_EQ(found, zeros) << "round " << round;
+      upload(q.get(), memory.data(), dirt.data(), dirt.size());
+    }
+  }
+}
+
 TEST_P(ExecutingContract, WhatWaitsForHeldWorkIsHeldToo) {
   const std::unique_ptr<HeldGate> gate = rig_->make_gate();
   Stream q1 = make_stream(*backend_, "q1"), q2 = make_stream(*backend_, "q2");

@@ -402,9 +402,41 @@ class CommandLine(unittest.TestCase):
                 times = list(row["stage_ms"].values())
                 self.assertAlmostEqual(row["bound"], sum(times) / max(times))
                 self.assertGreater(row["memory_bytes"], 0)
-                self.assertGreater(row["gain"], 0)
+                serial = [other["steps_per_s"]["median"] for other in result["rows"]
+                          if (other["batch"], other["schedule"]) == (row["batch"], "serial")]
+                self.assertAlmostEqual(row["gain"], rate["median"] / serial[0])
         result = self.succeed(*self.bench("--schedule", "overlap", "--json", "-"))
         self.assertIsNone(json.loads(result.stdout)["rows"][0]["gain"])
+
+    def test_first_and_last_loss_are_means_of_a_tenth(self):
+        self.succeed(*self.train("--steps", 25, "--eval", 0, "--log", "log"))
+        lines = [json.loads(line) for line in (self.folder / "log").read_text().splitlines()]
+        losses, summary = [line["loss"] for line in lines[:-1]], lines[-1]["summary"]
+        self.assertAlmostEqual(summary["first_loss"], sum(losses[:2]) / 2)
+        self.assertAlmostEqual(summary["last_loss"], sum(losses[-2:]) / 2)
+
+    def test_what_cannot_start_leaves_nothing(self):
+        result = self.run_program(*self.train("--batch", 8000, "--image", 512, "--out", "out",
+                                              "--log", "log"))
+        self.assertEqual(result.returncode, 5, result.stderr)
+        self.assertIn("bytes needed", result.stderr)
+        self.assertFalse((self.folder / "out").exists())
+        self.assertFalse((self.folder / "log").exists())
+
+    def test_a_prediction_from_nan_is_refused(self):
+        self.succeed(*self.train("--out", "run"))
+        decoder = self.folder / "run/decoder.safetensors"
+        decoder.write_bytes(decoder.read_bytes()[:-4] + struct.pack("<f", float("nan")))
+        result = self.run_program("predict", "segment", "--weights", "run", "--data",
+                                  f"fashion-scenes:{self.data}", "--count", 1, "--out", "p.png")
+        self.assertEqual(result.returncode, 6, result.stderr)
+        self.assertIn("decoder.safetensors", result.stderr)
+        self.assertFalse((self.folder / "p.png").exists())
+
+    def test_a_folder_is_no_configuration(self):
+        result = self.run_program("train", "segment", "--config", ".")
+        self.assertEqual(result.returncode, 3, result.stderr)
+        self.assertIn("--config", result.stderr)
 
     def test_bench_says_why_it_knows_nothing_of_a_gpu(self):
         rows = json.loads(self.succeed(*self.bench("--json", "-")).stdout)["rows"]
