@@ -416,7 +416,7 @@ class CommandLine(unittest.TestCase):
         self.assertAlmostEqual(summary["last_loss"], sum(losses[-2:]) / 2)
 
     def test_what_cannot_start_leaves_nothing(self):
-        result = self.run_program(*self.train("--batch", 8000, "--image", 512, "--out", "out",
+        result = self.run_program(*self.train("--batch", 65535, "--image", 64, "--out", "out",
                                               "--log", "log"))
         self.assertEqual(result.returncode, 5, result.stderr)
         self.assertIn("bytes needed", result.stderr)
