@@ -52,8 +52,9 @@ filter=(--kernel-name kns=tandem)
 # errors on purpose (a device that does not exist, memory that is not there), and the libraries probe
 # for functions that a driver may lack.
 common=(--error-exitcode 1 --report-api-errors no --print-limit 20)
-# What is left out. Suites named *Large*: hundreds of millions of elements, the same code as the others.
-left_out='*Large*'
+# What is left out: suites named *Large*, hundreds of millions of elements in the same code as the
+# others, and *Heavy*, hundreds of steps, which take minutes under a tool.
+left_out='*Large*:*Heavy*'
 # initcheck runs on tests in which only our kernels and copies write: the tool (before 2025.4) does not
 # see the bulk stores of library kernels, and would call what they wrote uninitialised. There, poisoned
 # workspaces and outputs find a read of what nobody wrote.
@@ -93,6 +94,10 @@ run_ctest() {
 
 part_tests() {
   [ "$quick" = 1 ] || run_ctest tests-cpu -LE gpu --parallel "$jobs"
+  # PyTorch's own ten steps on this GPU, which the parity tests compare ours with.
+  export TANDEM_TORCH_PARITY=$OUT/torch_parity.json
+  python3 "$root/tests/golden/parity/torch_on_gpu.py" "$TANDEM_TORCH_PARITY" \
+    >"$OUT/torch_parity.log" 2>&1 || fail "PyTorch's parity run: see $OUT/torch_parity.log"
   # One at a time: tests of overlap and of memory in use want the GPU for themselves.
   run_ctest tests-gpu -L gpu --parallel 1
 }
