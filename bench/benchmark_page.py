@@ -274,7 +274,8 @@ streams.
 
 ### Stages
 
-Each stage alone, and the bound they set for overlapping, (t_A + t_B) / max(t_A, t_B).
+Each stage alone, and the bound they set for overlapping, (t_A + t_B) / max(t_A, t_B). The percentages of the
+GPU are read in an extra run of one block.
 
 {stages}
 

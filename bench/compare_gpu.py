@@ -44,8 +44,9 @@ class Tandem:
         self.program, self.device, self.image = program, device, image
         self.environment = None
 
-    def block(self, batch, precisions, init, source, steps, warmup):
-        """Returns the rows of the program, one a schedule and precision."""
+    def block(self, batch, precisions, init, source, steps, warmup, observe):
+        """Returns the rows of the program, one a schedule and precision; with `observe`, after an extra run
+        of each that reads how busy the GPU was."""
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder) / "rows.json"
             command = [self.program, "bench", "segment", "--device", self.device, "--image", self.image,
@@ -53,6 +54,7 @@ class Tandem:
                        ",".join(precisions), "--input", source, "--workers", LOADER_WORKERS,
                        "--init-scheme", init, "--lr", "1e-3", "--seed", 1, "--warmup", warmup, "--steps",
                        steps, "--windows", WINDOWS, "--json", path, "--quiet"]
+            command += [] if observe else ["--observe", 0]
             command = [str(part) for part in command]
             result = subprocess.run(command, capture_output=True, text=True, check=False)
             if result.returncode != 0:
@@ -109,7 +111,8 @@ class Run:
             if name == "plan_hash" and row.get(name, value) != value:
                 self.failures.append(f"Tandem batch {batch} {precision} {variant}: its plan changed from "
                                      f"{row[name]} to {value} between blocks")
-            row[name] = value
+            if value is not None or name not in row:  # only one block observes the GPU
+                row[name] = value
 
     def fail(self, text):
         if text not in self.failures:
@@ -128,12 +131,12 @@ class Run:
         return out
 
     # One block of each side. Each returns its best rate.
-    def tandem_block(self, tandem, case, best_rate):
+    def tandem_block(self, tandem, case, best_rate, observe=False):
         batch, precisions, source, init = case
         # As many steps as fill the block at 1.5 times the best rate seen on the other side.
         steps = max(5 * WINDOWS, math.ceil(1.5 * best_rate * self.seconds(source)))
         try:
-            rows = tandem.block(batch, precisions, init, source, steps, max(10, steps // 4))
+            rows = tandem.block(batch, precisions, init, source, steps, max(10, steps // 4), observe)
         except Failure as failure:
             self.fail(str(failure))
             return
@@ -170,7 +173,7 @@ class Run:
         """Blocks of both sides in turn; which goes first alternates too. PyTorch starts, because its rate
         says how many steps fill a block."""
         best_rate = self.peer_block(peer, "segment", case, variants)
-        self.tandem_block(tandem, case, best_rate)
+        self.tandem_block(tandem, case, best_rate, observe=True)
         for block in range(1, self.options.blocks):
             if block % 2:
                 self.tandem_block(tandem, case, best_rate)

@@ -6,11 +6,13 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+import types
 import unittest
 
 BENCH = pathlib.Path(__file__).resolve().parents[2] / "bench"
 sys.path.insert(0, str(BENCH))
 import benchmark_page as page  # noqa: E402
+import compare_gpu  # noqa: E402
 
 
 def make_row(engine, batch, precision, variant, rate, **extra):
@@ -150,6 +152,41 @@ class BenchmarkPage(unittest.TestCase):
         result = self.render(self.run_, self.run_)
         self.assertEqual(result.returncode, 1)
         self.assertIn("same row", result.stderr)
+
+
+class ObservingTandem:
+    """Stands for the program: a block that observes reads the GPU, the others do not."""
+
+    def __init__(self):
+        self.observed = []
+
+    def block(self, batch, precisions, init, source, steps, warmup, observe):
+        self.observed.append(observe)
+        seen = {"gpu_busy_pct": 97.0, "nvml_util_pct": 0.0} if observe else {
+            "gpu_busy_pct": None, "nvml_util_pct": None}
+        return [{"precision": precision, "schedule": schedule, "steps_per_s": {"median": 500.0},
+                 "stage_ms": {"copy": 0.01, "encode": 0.5, "train": 1.5}, "memory_bytes": 1 << 30,
+                 "plan_hash": "ab" * 32, "verified": True, **seen}
+                for precision in precisions for schedule in ("serial", "overlap")]
+
+
+class Peer:
+    def ask(self, **_):
+        return {"steps_per_s": {"median": 300.0}}
+
+
+class Blocks(unittest.TestCase):
+    def test_one_block_of_a_row_observes_the_gpu(self):
+        tandem = ObservingTandem()
+        run = compare_gpu.Run(types.SimpleNamespace(blocks=5, seconds=0.4, image=256, peer_device="cuda"))
+        run.alternate(tandem, Peer(), (8, ["tf32", "bf16"], "device", "he"), ["eager nhwc serial"])
+        self.assertEqual(sorted(tandem.observed), [False] * 4 + [True])
+        rows = page.select(run.finished(), engine="tandem")
+        self.assertEqual(len(rows), 4)
+        for row in rows:
+            self.assertEqual(len(row["blocks"]), 5)
+            self.assertEqual((row["gpu_busy_pct"], row["nvml_util_pct"]), (97.0, 0.0))
+        self.assertIn("| 1024 | 97 | 0 | `abababababab` |", page.stage_table(rows))
 
 
 if __name__ == "__main__":
