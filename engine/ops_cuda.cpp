@@ -8,6 +8,7 @@
 #include <stdexcept>
 #include <tandem/engine/algorithm_cache.hpp>
 #include <tandem/engine/cuda_lane.hpp>
+#include <tandem/engine/op_access.hpp>
 #include <tandem/engine/registry.hpp>
 #include <tandem/kernels/bf16.hpp>
 #include <tandem/kernels/cast.hpp>
@@ -19,19 +20,6 @@
 
 namespace tandem {
 namespace {
-
-const TensorDesc& desc(const Operation& op, std::size_t index) { return op.operands[index].desc; }
-
-template <class T>
-T* as(void* pointer) {
-  return static_cast<T*>(pointer);
-}
-
-/// Stands for a type where a function takes one as an argument.
-template <class T>
-struct Type {
-  using type = T;
-};
 
 /// Calls body(Type<T>) for the type of the storage.
 template <class Body>
@@ -46,12 +34,6 @@ void with_type(DType type, Body body) {
       break;
   }
   throw std::logic_error("the CUDA backend stores f32 and bf16");
-}
-
-ImageShape image_shape(const TensorDesc& d) { return {d.n, d.h, d.w, d.c}; }
-ImageOrder order_of(Layout layout) {
-  if (layout == Layout::nchw) return ImageOrder::nchw;
-  return layout == Layout::zorder ? ImageOrder::zorder : ImageOrder::nhwc;
 }
 
 // --- layers that are products -------------------------------------------------------------------

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cstring>
 #include <stdexcept>
+#include <tandem/engine/op_access.hpp>
 #include <tandem/engine/ops_host.hpp>
 #include <tandem/kernels/bf16.hpp>
 #include <tandem/kernels/cast.hpp>
@@ -15,12 +16,6 @@
 namespace tandem::host {
 
 namespace {
-
-/// Stands for a type where a function takes one as an argument.
-template <class T>
-struct Type {
-  using type = T;
-};
 
 /// Calls body(Type<T>) for the type of the storage.
 template <class Body>
@@ -52,20 +47,6 @@ void with_types(DType in, DType out, Body body) {
   if (in == DType::bf16 && out == DType::f32) return body(Type<bf16>{}, Type<float>{});
   with_type(in, [&](auto type) { body(type, type); });
 }
-
-const TensorDesc& desc(const Operation& op, std::size_t index) { return op.operands[index].desc; }
-
-template <class T>
-T* as(void* pointer) {
-  return static_cast<T*>(pointer);
-}
-
-ImageOrder order_of(Layout layout) {
-  if (layout == Layout::nchw) return ImageOrder::nchw;
-  return layout == Layout::zorder ? ImageOrder::zorder : ImageOrder::nhwc;
-}
-
-ImageShape image_shape(const TensorDesc& d) { return {d.n, d.h, d.w, d.c}; }
 
 /// Convolution whose windows do not overlap: y's pixels, x's numbers a window, y's channels.
 void conv_forward(std::int64_t taps, const Operation& op, void* const* p) {

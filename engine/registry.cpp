@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <limits>
 #include <tandem/engine/error.hpp>
+#include <tandem/engine/op_access.hpp>
 #include <tandem/engine/ops_host.hpp>
 #include <tandem/engine/registry.hpp>
 #include <tandem/kernels/batch_header.hpp>
@@ -71,8 +72,6 @@ void require(const Operation& op, std::size_t index, bool holds, const std::stri
 }
 
 // --- what several checks ask for -----------------------------------------------------------------
-
-const TensorDesc& desc(const Operation& op, std::size_t index) { return op.operands[index].desc; }
 
 /// Sums, logits and gradients of weights of a storage type.
 DType wide(DType type) { return type == DType::bf16 ? DType::f32 : type; }
