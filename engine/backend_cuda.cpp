@@ -39,11 +39,9 @@ class [[nodiscard]] DeviceGuard {
   int device_, previous_ = 0;
 };
 
-/// A failed runtime call as the library's exception. What leaves the context unusable is fatal.
-Error to_error(const CudaError& error, const std::string& doing) {
-  const bool memory = error.status() == cudaErrorMemoryAllocation;
-  return Error(memory ? ErrorCode::out_of_memory : ErrorCode::run_failed,
-               doing + ": " + error.what());
+ErrorCode code_of(const CudaError& error) {
+  return error.status() == cudaErrorMemoryAllocation ? ErrorCode::out_of_memory
+                                                     : ErrorCode::run_failed;
 }
 
 /// Runs body() with the device current; CudaError becomes Error.
@@ -53,7 +51,7 @@ auto on_device(int device, const char* doing, Body body) {
     const DeviceGuard guard(device);
     return body();
   } catch (const CudaError& error) {
-    throw to_error(error, doing);
+    throw Error(code_of(error), fmt::format("{}: {}", doing, error.what()));
   }
 }
 
@@ -166,13 +164,13 @@ class CudaBackend final : public Backend {
         run_on_cuda(operation, bound.pointers, lane);
       }
     } catch (const Error& error) {
-      failure_.set(generation, Error(error.code(), where(bound) + error.what(), error.hint()));
+      failure_.set(generation, bound, error);
     } catch (const CudaError& error) {
-      failure_.set(generation, to_error(error, where(bound)));
+      failure_.set(generation, bound, Error(code_of(error), error.what()));
     } catch (const std::exception& error) {
-      failure_.set(generation, Error(ErrorCode::run_failed, where(bound) + error.what()));
+      failure_.set(generation, bound, Error(ErrorCode::run_failed, error.what()));
     } catch (...) {
-      failure_.set(generation, Error(ErrorCode::run_failed, where(bound) + "unknown exception"));
+      failure_.set(generation, bound, Error(ErrorCode::run_failed, "unknown exception"));
     }
   }
 
@@ -278,11 +276,6 @@ class CudaBackend final : public Backend {
       if (before == cudaSuccess) cudaGetLastError();
     } catch (const std::exception&) {
     }
-  }
-
-  static std::string where(const BoundOperation& bound) {
-    return fmt::format("operation {} of stage {} failed at step {}: ", bound.operation->name,
-                       bound.stage, bound.step);
   }
 
   const int device_;

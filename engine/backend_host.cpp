@@ -166,17 +166,12 @@ class Worker {
       run_body(bound);
       announce(bound);
     } catch (const Error& error) {
-      failure_.set(generation, Error(error.code(), where(bound) + error.what(), error.hint()));
+      failure_.set(generation, bound, error);
     } catch (const std::exception& error) {
-      failure_.set(generation, Error(ErrorCode::run_failed, where(bound) + error.what()));
+      failure_.set(generation, bound, Error(ErrorCode::run_failed, error.what()));
     } catch (...) {
-      failure_.set(generation, Error(ErrorCode::run_failed, where(bound) + "unknown exception"));
+      failure_.set(generation, bound, Error(ErrorCode::run_failed, "unknown exception"));
     }
-  }
-
-  static std::string where(const BoundOperation& bound) {
-    return fmt::format("operation {} of stage {} failed at step {}: ", bound.operation->name,
-                       bound.stage, bound.step);
   }
 
   FailureState& failure_;

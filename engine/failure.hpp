@@ -6,9 +6,10 @@
 #include <cstdint>
 #include <mutex>
 #include <optional>
-#include <utility>
-
+#include <string>
 #include <tandem/engine/error.hpp>
+#include <tandem/engine/operation.hpp>
+#include <utility>
 
 namespace tandem {
 
@@ -21,12 +22,15 @@ class FailureState {
     return generation <= stopped_.load(std::memory_order_relaxed);
   }
 
-  /// Keeps the first failure of a generation.
-  void set(std::uint64_t generation, const Error& error) {
+  /// Keeps the first failure of a generation, and names the operation that failed.
+  void set(std::uint64_t generation, const BoundOperation& failed, const Error& error) {
     std::lock_guard lock(mutex_);
     if (stops(generation)) return;
     stopped_.store(generation, std::memory_order_relaxed);
-    pending_ = error;
+    pending_ = Error(error.code(),
+                     "operation " + failed.operation->name + " of stage " + failed.stage +
+                         " failed at step " + std::to_string(failed.step) + ": " + error.what(),
+                     error.hint());
   }
 
   /// Throws the failure that has not been reported yet, if there is one.
