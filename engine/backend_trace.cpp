@@ -6,7 +6,7 @@ namespace {
 
 constexpr std::uintptr_t kAlignment = 256;
 
-// Streams and events are numbered in order of creation; null stays free for "none".
+// Streams and events are numbered in order of creation; null stays free for "none", -1.
 void* to_id(std::size_t index) { return reinterpret_cast<void*>(index + 1); }
 int to_index(void* id) { return static_cast<int>(reinterpret_cast<std::uintptr_t>(id)) - 1; }
 
@@ -57,41 +57,32 @@ void TraceBackend::enqueue(StreamRef stream, const BoundOperation& bound) {
   trace_.entries.push_back(std::move(entry));
 }
 
-void TraceBackend::record(EventRef event, StreamRef stream) {
+void TraceBackend::add(TraceEntry::Kind kind, StreamRef stream, EventRef event) {
   TraceEntry entry;
-  entry.kind = TraceEntry::record;
+  entry.kind = kind;
   entry.stream = to_index(stream.id);
   entry.event = to_index(event.id);
-  latest_record_[static_cast<std::size_t>(entry.event)] = static_cast<int>(trace_.entries.size());
+  if (entry.event >= 0) {
+    int& latest = latest_record_[static_cast<std::size_t>(entry.event)];
+    if (kind == TraceEntry::record) {
+      latest = static_cast<int>(trace_.entries.size());
+    } else {
+      entry.binds_to = latest;
+    }
+  }
   trace_.entries.push_back(std::move(entry));
 }
 
-void TraceBackend::wait(StreamRef stream, EventRef event) {
-  TraceEntry entry;
-  entry.kind = TraceEntry::wait;
-  entry.stream = to_index(stream.id);
-  entry.event = to_index(event.id);
-  entry.binds_to = latest_record_[static_cast<std::size_t>(entry.event)];
-  trace_.entries.push_back(std::move(entry));
+void TraceBackend::record(EventRef event, StreamRef stream) {
+  add(TraceEntry::record, stream, event);
 }
+void TraceBackend::wait(StreamRef stream, EventRef event) { add(TraceEntry::wait, stream, event); }
+void TraceBackend::block(EventRef event) noexcept { add(TraceEntry::host_wait, {}, event); }
 
 bool TraceBackend::query(EventRef) { return true; }
 
 void TraceBackend::synchronise(EventRef event) { block(event); }
 
-void TraceBackend::block(EventRef event) noexcept {
-  TraceEntry entry;
-  entry.kind = TraceEntry::host_wait;
-  entry.event = to_index(event.id);
-  entry.binds_to = latest_record_[static_cast<std::size_t>(entry.event)];
-  trace_.entries.push_back(std::move(entry));
-}
-
-void TraceBackend::synchronise(StreamRef stream) {
-  TraceEntry entry;
-  entry.kind = TraceEntry::host_wait;
-  entry.stream = to_index(stream.id);
-  trace_.entries.push_back(std::move(entry));
-}
+void TraceBackend::synchronise(StreamRef stream) { add(TraceEntry::host_wait, stream, {}); }
 
 }  // namespace tandem

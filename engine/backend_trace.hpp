@@ -56,6 +56,9 @@ class TraceBackend final : public Backend {
   void synchronise(StreamRef stream) override;
 
  private:
+  /// A record or a wait; a default StreamRef or EventRef for the one it does not concern.
+  void add(TraceEntry::Kind kind, StreamRef stream, EventRef event);
+
   Trace trace_;
   std::vector<int> latest_record_;  // per event: entry index, -1 if never or cleared
   std::uintptr_t next_address_ = 1 << 20;
