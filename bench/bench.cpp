@@ -60,7 +60,7 @@ void flip_weight_bit(Parameters& parameters) {
 
 /// Fills every input slot once, through host memory; they are then used in turn.
 void fill_inputs(Trainer& trainer, const EngineConfig& config,
-                 const std::shared_ptr<const SegmentationData>& data, LoaderOptions options) {
+                 const std::shared_ptr<const Dataset>& data, LoaderOptions options) {
   Scheduler& scheduler = trainer.scheduler();
   const Plan& plan = scheduler.plan();
   const auto pixels = static_cast<std::size_t>(config.batch * config.image * config.image);
@@ -110,7 +110,7 @@ struct Job {
   Backend& backend;
   EngineConfig config;
   SegmenterWeights weights;
-  std::shared_ptr<const SegmentationData> data;
+  std::shared_ptr<const Dataset> data;
   LoaderOptions loader;
   bool quiet = false;
 };
@@ -315,7 +315,7 @@ void run(const BenchOptions& options, const Options& declared) {
   for (const std::string& name : options.precisions) precisions.push_back(precision(name, device));
   if (!options.json.empty() && options.json != "-") check_writable("--json", options.json);
   const auto seed = static_cast<std::uint64_t>(options.seed);
-  const std::shared_ptr<const SegmentationData> data =
+  const std::shared_ptr<const Dataset> data =
       make_synthetic(options.image, options.classes, seed);
   const char* flip = std::getenv("TANDEM_TEST_FLIP_WEIGHT_BIT");
   const bool flip_bit = flip != nullptr && std::strcmp(flip, "1") == 0;

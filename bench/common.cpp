@@ -58,7 +58,7 @@ void add_data_options(Options& options, DataChoice& choice) {
 
 bool has_held_out(const DataChoice& choice) { return choice.data != "synthetic"; }
 
-std::shared_ptr<const SegmentationData> open_data(const DataChoice& choice, Split split,
+std::shared_ptr<const Dataset> open_data(const DataChoice& choice, Split split,
                                                   std::int64_t image, std::int64_t classes,
                                                   std::uint64_t seed) {
   const std::size_t colon = choice.data.find(':');
@@ -77,7 +77,7 @@ std::shared_ptr<const SegmentationData> open_data(const DataChoice& choice, Spli
     options.seed = seed;
     options.garments = static_cast<int>(choice.garments);
     options.min_scale = choice.garment_scale;
-    std::shared_ptr<const SegmentationData> data = make_fashion_scenes(options);
+    std::shared_ptr<const Dataset> data = make_fashion_scenes(options);
     if (classes != 0 && classes != data->classes())
       throw Error(ErrorCode::usage, fmt::format("--classes is {}, but {} has {} classes", classes,
                                                 name, data->classes()));
@@ -119,7 +119,7 @@ SegmenterWeights initial_segmenter(const EngineConfig& config, InitScheme scheme
 }
 
 void predict_samples(Backend& backend, const EngineConfig& config, const SegmenterWeights& weights,
-                     const std::shared_ptr<const SegmentationData>& data, std::int64_t count,
+                     const std::shared_ptr<const Dataset>& data, std::int64_t count,
                      int workers, const OnPicture& on_picture) {
   const std::size_t pixels = static_cast<std::size_t>(config.image * config.image);
   std::vector<std::uint8_t> picture(3 * pixels), truth(pixels);

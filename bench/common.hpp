@@ -38,7 +38,7 @@ void add_data_options(Options& options, DataChoice& choice);
 
 /// `classes` is what the user asked for, 0 for nothing. Throws Error{usage} where the data has
 /// another number.
-std::shared_ptr<const SegmentationData> open_data(const DataChoice& choice, Split split,
+std::shared_ptr<const Dataset> open_data(const DataChoice& choice, Split split,
                                                   std::int64_t image, std::int64_t classes,
                                                   std::uint64_t seed);
 /// False for data whose labels carry nothing that could be learnt.
@@ -64,7 +64,7 @@ using OnPicture = std::function<void(std::int64_t index, const std::uint8_t* pic
                                      const std::uint8_t* truth, const std::uint8_t* prediction)>;
 /// Predicts samples 0 .. count - 1.
 void predict_samples(Backend& backend, const EngineConfig& config, const SegmenterWeights& weights,
-                     const std::shared_ptr<const SegmentationData>& data, std::int64_t count,
+                     const std::shared_ptr<const Dataset>& data, std::int64_t count,
                      int workers, const OnPicture& on_picture);
 
 // --- results

@@ -138,7 +138,7 @@ struct TrainRun {
 };
 
 TrainRun train(Backend& backend, const EngineConfig& config, const SegmenterWeights& weights,
-               const std::shared_ptr<const SegmentationData>& data,
+               const std::shared_ptr<const Dataset>& data,
                const LoaderOptions& loader_options, const TrainOptions& options, Log& log) {
   const bool quiet = options.quiet;
   TrainRun run;

@@ -1,25 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
-// Data sets for segmentation: sample i is a function of (seed, i) alone.
+// Data sets: sample i is a function of (settings, i) alone.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 namespace tandem {
 
-/// Pictures with a label a pixel. Thread-safe: sample() may be called from many threads at once.
-class SegmentationData {
+/// Pictures with a label a pixel (segmentation) or a label each (classification). Thread-safe:
+/// sample() may be called from many threads at once.
+class Dataset {
  public:
-  virtual ~SegmentationData() = default;
+  virtual ~Dataset() = default;
   virtual std::int64_t image() const noexcept = 0;       ///< S; pictures are 3 x S x S
   virtual std::int64_t epoch_size() const noexcept = 0;  ///< samples in an epoch
   /// Class c's name; index 0 is the background where the data set has one.
   virtual const std::vector<std::string>& class_names() const noexcept = 0;
 
+  /// Labels a sample: S * S, or 1 where the whole picture has one.
+  virtual std::int64_t label_count() const noexcept { return image() * image(); }
+  /// Which of the data's records sample `index` shows: what a sample's id in the batch header is,
+  /// and what its augmentation is drawn for. Differs from `index` where records come back in later
+  /// epochs, or shuffled.
+  virtual std::int64_t record(std::int64_t index) const { return index; }
+
   /// Writes sample `index` (0, 1, 2, ...; epoch e holds e * epoch_size() and following): `picture`
-  /// is S x S x 3 bytes in raster order (nhwc), `labels` S x S bytes, each a class or 255 (ignore).
+  /// is S x S x 3 bytes in raster order (nhwc), `labels` label_count() bytes, each a class or 255
+  /// (ignore). Throws Error{data} that names the file or record if it cannot be read.
   virtual void sample(std::int64_t index, std::uint8_t* picture, std::uint8_t* labels) const = 0;
 
   std::int64_t classes() const noexcept { return static_cast<std::int64_t>(class_names().size()); }
@@ -37,14 +47,49 @@ struct FashionScenesOptions {
   Split split = Split::train;  ///< train: the 60,000 garments; held_out: the 10,000
   std::int64_t image = 256;
   std::uint64_t seed = 0;
-  int garments = 1;              ///< 1 .. 4 a scene; later ones cover earlier ones
-  double min_scale = 0.8;        ///< a garment's side is U(min_scale, 1) * S
+  int garments = 1;        ///< 1 .. 4 a scene; later ones cover earlier ones
+  double min_scale = 0.8;  ///< a garment's side is U(min_scale, 1) * S
 };
 /// Throws Error{data} for missing or malformed files, Error{usage} for options out of range.
-std::unique_ptr<SegmentationData> make_fashion_scenes(const FashionScenesOptions& options);
+std::unique_ptr<Dataset> make_fashion_scenes(const FashionScenesOptions& options);
 
 /// The article's data: uniform random bytes and uniform random class maps.
-std::unique_ptr<SegmentationData> make_synthetic(std::int64_t image, std::int64_t classes,
-                                                 std::uint64_t seed);
+std::unique_ptr<Dataset> make_synthetic(std::int64_t image, std::int64_t classes,
+                                        std::uint64_t seed);
+
+/// The article's second job: uniform random bytes with a uniform random class a picture.
+std::unique_ptr<Dataset> make_synthetic_classes(std::int64_t image, std::int64_t classes,
+                                                std::uint64_t seed);
+
+/// Fashion-MNIST for classification: 28 x 28, grey in three equal channels, 10 classes. `directory`
+/// as in FashionScenesOptions. Throws Error{data}.
+std::unique_ptr<Dataset> make_fashion_mnist(const std::string& directory, Split split);
+
+/// CIFAR-10's official binary files: 32 x 32, 10 classes. Train: data_batch_1.bin .. 5, held_out:
+/// test_batch.bin. Throws Error{data} that names a missing file, or one that is no multiple of 3073
+/// bytes, or a label above 9 with its record.
+std::unique_ptr<Dataset> make_cifar10(const std::string& directory, Split split);
+
+/// A folder a class, JPEG and PNG files in each; classes in alphabetical order of the folders.
+/// Files whose names begin with a dot are left out, others that are no JPEG or PNG are refused.
+/// A picture is cut to its middle square and resized to `image` on the host.
+struct FolderOptions {
+  std::string directory;
+  std::int64_t image = 256;  ///< S
+  /// Each class's files, sorted by name: every fifth is held out, the others are for training. With
+  /// folders `train` and `test` (or `val`) in the directory, those are used instead.
+  Split split = Split::train;
+  /// What a file does that cannot be read: end the run with Error{data} that names it (true), or
+  /// be replaced by the next good file of its class, named once and counted (false).
+  bool broken_is_fatal = true;
+  /// Called once for each broken file with its name and the reason, from any thread; not at the
+  /// same time. Only where broken files are not fatal.
+  std::function<void(const std::string& file, const std::string& reason)> on_broken;
+};
+std::unique_ptr<Dataset> make_folder(const FolderOptions& options);
+
+/// The same samples, each epoch in an order of its own: a permutation drawn from Philox keyed by
+/// `seed`, counter (epoch, i). Every record once an epoch. Thread-safe.
+std::unique_ptr<Dataset> shuffled(std::shared_ptr<const Dataset> data, std::uint64_t seed);
 
 }  // namespace tandem

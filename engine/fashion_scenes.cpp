@@ -53,7 +53,7 @@ Tap tap(std::int64_t t, std::int64_t side) {
   return {left, std::min(left + 1, kSide - 1), unit - fraction, fraction};
 }
 
-class FashionScenes final : public SegmentationData {
+class FashionScenes final : public Dataset {
  public:
   explicit FashionScenes(const FashionScenesOptions& options) : options_(options) {
     const std::string directory = options.directory.empty() ? kDebianFolder : options.directory;
@@ -160,7 +160,7 @@ class FashionScenes final : public SegmentationData {
 
 }  // namespace
 
-std::unique_ptr<SegmentationData> make_fashion_scenes(const FashionScenesOptions& options) {
+std::unique_ptr<Dataset> make_fashion_scenes(const FashionScenesOptions& options) {
   const auto refuse = [](const std::string& what) {
     throw Error(ErrorCode::usage, "fashion-scenes: " + what);
   };

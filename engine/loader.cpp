@@ -59,7 +59,7 @@ struct Loader::Impl {
     nvtx::Span load;               ///< from opening to full, or to the end of the loader
   };
 
-  Impl(std::shared_ptr<const SegmentationData> source, const LoaderOptions& settings,
+  Impl(std::shared_ptr<const Dataset> source, const LoaderOptions& settings,
        const std::vector<InputSlot>& memory, std::function<void(int)> wait)
       : data(std::move(source)), options(settings), wait_until_copied(std::move(wait)) {
     check(memory);
@@ -96,7 +96,7 @@ struct Loader::Impl {
   }
 
   // Constant while the workers run.
-  std::shared_ptr<const SegmentationData> data;
+  std::shared_ptr<const Dataset> data;
   LoaderOptions options;
   std::function<void(int)> wait_until_copied;
   std::int64_t pixels = 0;
@@ -301,7 +301,7 @@ std::int64_t Loader::Impl::fill_row(const InputSlot& memory, std::int64_t row,
   return valid;
 }
 
-Loader::Loader(std::shared_ptr<const SegmentationData> data, const LoaderOptions& options,
+Loader::Loader(std::shared_ptr<const Dataset> data, const LoaderOptions& options,
                std::vector<InputSlot> slots, std::function<void(int)> wait_until_copied)
     : impl_(std::make_unique<Impl>(std::move(data), options, slots, std::move(wait_until_copied))) {
   impl_->start();

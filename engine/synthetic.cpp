@@ -26,7 +26,7 @@ void draw_halves(PhiloxKey key, std::int64_t sample, std::uint64_t use, std::int
   }
 }
 
-class Synthetic final : public SegmentationData {
+class Synthetic final : public Dataset {
  public:
   Synthetic(std::int64_t image, std::int64_t classes, std::uint64_t seed)
       : image_(image), key_(philox_key(seed)) {
@@ -62,7 +62,7 @@ class Synthetic final : public SegmentationData {
 
 }  // namespace
 
-std::unique_ptr<SegmentationData> make_synthetic(std::int64_t image, std::int64_t classes,
+std::unique_ptr<Dataset> make_synthetic(std::int64_t image, std::int64_t classes,
                                                  std::uint64_t seed) {
   if (image < 8 || image > 4096) {
     throw Error(ErrorCode::usage, fmt::format("synthetic data: image side {}; the allowed range is "

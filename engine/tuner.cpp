@@ -173,15 +173,18 @@ class Tuner {
     fill(first_, call.first, one);
     fill(first_, {call.first.type, call.zeros}, zero);
     fill(second_, call.second, one);
+    std::string wrong;
     for (const std::string& candidate : fastest_first) {
-      if (!passes_probe(call, candidate)) continue;
+      wrong = wrong_sum(call, candidate);
+      if (!wrong.empty()) continue;
       tuned.algorithm = candidate;
       tuned.chosen_us = us[candidate];
       return tuned;
     }
     throw Error(ErrorCode::run_failed,
-                fmt::format("of {} algorithms for '{}' {} ran, and none adds ones exactly",
-                            call.candidates.size(), call.key, fastest_first.size()));
+                fmt::format("of {} algorithms for '{}' {} ran, and none adds ones exactly{}",
+                            call.candidates.size(), call.key, fastest_first.size(),
+                            wrong.empty() ? "" : "; with the last one " + wrong));
   }
 
  private:
@@ -257,8 +260,9 @@ class Tuner {
     return 1e3 * static_cast<double>(ms[kRepeats / 2]);
   }
 
-  /// With operands of ones, whether every element of the result is its number of terms.
-  bool passes_probe(const Call& call, const std::string& candidate) {
+  /// With operands of ones every element of the result is its number of terms: the first that is
+  /// not, or nothing.
+  std::string wrong_sum(const Call& call, const std::string& candidate) {
     AlgorithmCache cache({{}, {{call.key, candidate}}});
     // A NaN in each type: what is not written shows.
     TANDEM_CUDA_TRY(cudaMemsetAsync(result_.data(), 0xff, call.result.bytes(), stream_.get()));
@@ -267,19 +271,21 @@ class Tuner {
     TANDEM_CUDA_TRY(cudaMemcpyAsync(bytes.data(), result_.data(), bytes.size(),
                                     cudaMemcpyDeviceToHost, stream_.get()));
     TANDEM_CUDA_TRY(cudaStreamSynchronize(stream_.get()));
-    if (call.result.type == DType::bf16) return all_terms<bf16>(call, bytes);
-    return all_terms<float>(call, bytes);
+    if (call.result.type == DType::bf16) return first_wrong<bf16>(call, bytes);
+    return first_wrong<float>(call, bytes);
   }
 
   template <class T>
-  static bool all_terms(const Call& call, const std::vector<std::byte>& bytes) {
+  static std::string first_wrong(const Call& call, const std::vector<std::byte>& bytes) {
     for (std::int64_t i = 0; i < call.result.elements; ++i) {
       T value;
       std::memcpy(&value, bytes.data() + static_cast<std::size_t>(i) * sizeof value, sizeof value);
       const T expected(static_cast<float>(call.terms(i)));
-      if (!(static_cast<float>(value) == static_cast<float>(expected))) return false;
+      if (!(static_cast<float>(value) == static_cast<float>(expected)))
+        return fmt::format("element {} is {}, not {}", i, static_cast<float>(value),
+                           static_cast<float>(expected));
     }
-    return true;
+    return {};
   }
 
   Backend& backend_;  // for its memory

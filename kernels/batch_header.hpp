@@ -7,8 +7,8 @@
 
 namespace tandem {
 
-/// Floats kept per sample for augmentation parameters (crop, sine, cosine, blur weights).
-inline constexpr int kAugmentFloats = 32;
+/// Room for one sample's augmentation parameters in a header (an AugmentDraw), in floats.
+inline constexpr int kAugmentFloats = 20;
 
 /// The batch header. Made on the host when the batch is made, copied into every slot the batch
 /// passes through. Operations take every number that changes from step to step from here, never

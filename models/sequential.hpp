@@ -12,11 +12,14 @@ enum class LayerKind : std::uint8_t {
   conv,             ///< kernel 1 (pad 0), 2 (stride 2, pad 0) or 3 (pad 1); with bias
   transposed_conv,  ///< kernel 2, stride 2; with bias
   relu,
+  flatten,  ///< [C, h, w] -> C * h * w features, in PyTorch's order
+  linear,   ///< features in, features out; with bias
 };
 
 struct Layer {
   LayerKind kind = LayerKind::relu;
-  std::int64_t in_channels = 0, out_channels = 0;  ///< equal for relu
+  std::int64_t in_channels = 0, out_channels = 0;  ///< equal for relu; of flatten, `out` is 0:
+                                                   ///< it follows from the picture's size
   int kernel = 1, stride = 1, padding = 0;
   int input = -1;  ///< index of the layer it reads from; -1: the input of the model
 };
@@ -28,8 +31,9 @@ struct ParameterSpec {
   int layer = 0;     ///< index into layers()
   bool bias = false;
   std::vector<std::int64_t>
-      shape;                ///< PyTorch's: conv [K,C,kh,kw], transposed [C,K,kh,kw], bias [K]
-  std::int64_t fan_in = 0;  ///< terms summed into one output: C*kh*kw; transposed 2x2 stride 2: C
+      shape;  ///< PyTorch's: conv [K,C,kh,kw], transposed [C,K,kh,kw], linear [K,C], bias [K]
+  std::int64_t fan_in =
+      0;  ///< terms summed into one output: C*kh*kw; linear: C; transposed 2x2 stride 2: C
   std::int64_t elements = 0;
 };
 
@@ -44,6 +48,10 @@ class Sequential {
   Sequential& conv(std::int64_t out_channels, int kernel, int stride = 1, int padding = 0);
   Sequential& transposed_conv(std::int64_t out_channels, int kernel, int stride);
   Sequential& relu();
+  Sequential& flatten();
+  /// After flatten(), or where a picture is one pixel. `in_features` has to be what arrives there,
+  /// which only a plan knows: it refuses another number by the layer's name.
+  Sequential& linear(std::int64_t in_features, std::int64_t out_features);
   /// Makes the next layer read from layer `index` instead of from the last one.
   Sequential& from(int index);
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Trains a model whose first part is frozen: stages copy -> encode -> train, or predicts with it.
+// Trains a model, or predicts with it, in stages: copy -> [augment] -> [encode] -> train.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <tandem/engine/backend.hpp>
 #include <tandem/engine/loader.hpp>
 #include <tandem/engine/scheduler.hpp>
@@ -29,11 +30,18 @@ const char* name_of(Precision precision) noexcept;
 /// Sizes and switches of a training or prediction engine. Everything that changes from step to
 /// step (learning rate, momentum, weight decay, count) is in the batch header instead.
 struct EngineConfig {
-  Sequential frozen{3};               ///< runs one batch ahead; never written
-  Sequential trained{16};             ///< ends in one channel a class, at full resolution
-  std::int64_t image = 256;           ///< S
-  std::int64_t batch = 8;             ///< N, at least 1
-  float input_scale = 1.0f / 255.0f;  ///< uint8 -> float factor
+  Sequential frozen{3};      ///< runs one batch ahead; never written; no layers: no such stage
+  Sequential trained{16};    ///< ends in one channel a class, at full resolution or at 1 x 1; it
+                             ///< has as many labels a sample as pixels come out of it
+  std::int64_t image = 256;  ///< S of the network's input
+  std::int64_t batch = 8;    ///< N, at least 1
+  float input_scale = 1.0f / 255.0f;  ///< uint8 -> float factor, where nothing augments
+  /// Where it is set, a stage of its own makes the network's input (out_h = out_w = image) from
+  /// the data set's pictures (in_h = in_w), one batch ahead; the draws come with the header. With
+  /// `augment_on_cpu` the loader's workers do it, and the input slots hold floats.
+  std::optional<AugmentSpec> augment;
+  bool augment_on_cpu = false;
+  bool plain_augment = false;  ///< one kernel a part instead of the fused one
   Precision precision = Precision::fp32;
   bool momentum = true;  ///< keep a velocity a weight; off: plain SGD
   int slots = 2;         ///< R
@@ -48,7 +56,7 @@ using OnStep = std::function<void(const StepResult& result)>;
 
 /// The plan of one training step, without running it.
 Plan plan_training(const EngineConfig& config);
-/// The plan of a prediction: copy -> encode -> decode, argmax to the host.
+/// The plan of a prediction: the same stages, the last one forward only, argmax to the host.
 Plan plan_prediction(const EngineConfig& config);
 
 /// Trains. Not thread-safe, except wait_input_free(). The backend must outlive it.
@@ -92,7 +100,7 @@ class Trainer {
   std::unique_ptr<Impl> impl_;
 };
 
-/// Called in batch order with the predicted classes, [N, S, S] raster, of batch `step`.
+/// Called in batch order with the predicted classes, [N, S, S] raster or [N], of batch `step`.
 using OnPrediction = std::function<void(std::uint64_t step, const std::uint8_t* classes)>;
 
 /// Predicts, through the same stages and scheduler.

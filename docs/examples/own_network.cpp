@@ -13,7 +13,7 @@ namespace {
 constexpr std::int64_t kImage = 32;
 
 /// A grey picture with one bright square; label 1 inside it, 0 outside.
-class Squares final : public tandem::SegmentationData {
+class Squares final : public tandem::Dataset {
  public:
   std::int64_t image() const noexcept override { return kImage; }
   std::int64_t epoch_size() const noexcept override { return 1000; }

@@ -29,7 +29,7 @@ int main() try {
   trainer.set_frozen(tandem::initialise(config.frozen, tandem::InitScheme::he, 0, 0));
   trainer.set_trained(tandem::initialise(config.trained, tandem::InitScheme::he, 0, 1));
 
-  const std::shared_ptr<const tandem::SegmentationData> data =
+  const std::shared_ptr<const tandem::Dataset> data =
       tandem::make_synthetic(kImage, kClasses, 0);
   tandem::LoaderOptions options;
   options.batch = kBatch;

@@ -30,7 +30,7 @@ std::uint8_t label_byte(std::int64_t sample, std::int64_t p) {
 }
 
 /// Samples by formula; `before` may throw, block or count.
-class FormulaData final : public SegmentationData {
+class FormulaData final : public Dataset {
  public:
   explicit FormulaData(std::function<void(std::int64_t)> before = {})
       : before_(std::move(before)) {}

@@ -65,7 +65,7 @@ TEST(NvtxChild, DISABLED_FailingStage) {
 }
 
 /// Nine good samples, then one that cannot be read.
-class BrokenData final : public SegmentationData {
+class BrokenData final : public Dataset {
  public:
   std::int64_t image() const noexcept override { return 4; }
   std::int64_t epoch_size() const noexcept override { return 1000; }

@@ -20,7 +20,7 @@ constexpr const char* kFashion = "/usr/share/datasets/fashion-mnist";
 struct Scene {
   Bytes picture, labels;
 };
-Scene scene(const SegmentationData& data, std::int64_t index) {
+Scene scene(const Dataset& data, std::int64_t index) {
   const auto pixels = static_cast<std::size_t>(data.image() * data.image());
   Scene result{Bytes(3 * pixels, 0xaa), Bytes(pixels, 0xaa)};
   data.sample(index, result.picture.data(), result.labels.data());

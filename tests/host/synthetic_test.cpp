@@ -17,7 +17,7 @@ struct Sample {
     return picture == other.picture && labels == other.labels;
   }
 };
-Sample sample(const SegmentationData& data, std::int64_t index) {
+Sample sample(const Dataset& data, std::int64_t index) {
   const auto pixels = static_cast<std::size_t>(data.image() * data.image());
   Sample result{Bytes(3 * pixels, 0xaa), Bytes(pixels, 0xaa)};
   data.sample(index, result.picture.data(), result.labels.data());
