@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <filesystem>
 #include <memory>
+#include <new>
 #include <system_error>
 #include <tandem/engine/error.hpp>
 #include <tandem/engine/idx.hpp>
@@ -30,46 +32,83 @@ std::uint64_t file_size(const std::string& path) {
   return size;
 }
 
-/// A file read through zlib, which passes files that are not gzipped through as they are.
-class GzipReader {
+/// A file, inflated if it is gzipped. Not zlib's own reader of files, which passes over what
+/// follows the gzip stream.
+class Reader {
  public:
-  explicit GzipReader(const std::string& path) : path_(path), file_(gzopen(path.c_str(), "rb")) {
+  explicit Reader(const std::string& path) : path_(path), file_(std::fopen(path.c_str(), "rb")) {
     if (!file_) fail(path_, std::generic_category().message(errno));
+    gzipped_ = read_file(input_, 2) == 2 && input_[0] == kGzip[0] && input_[1] == kGzip[1];
+    std::rewind(file_.get());
+    // 16: with the header and the checksum of gzip.
+    if (gzipped_ && inflateInit2(&stream_, MAX_WBITS + 16) != Z_OK) throw std::bad_alloc();
+  }
+  ~Reader() {
+    if (gzipped_) inflateEnd(&stream_);
+  }
+  Reader(const Reader&) = delete;
+  Reader& operator=(const Reader&) = delete;
+
+  bool gzipped() const { return gzipped_; }
+
+  /// Reads up to `bytes`; fewer only at the end of the file. Fails where the gzip stream is
+  /// damaged, ends early, or is followed by something else than another one.
+  std::uint64_t read(std::uint8_t* target, std::uint64_t bytes) {
+    return gzipped_ ? inflate_file(target, bytes) : read_file(target, bytes);
   }
 
-  /// Reads up to `bytes`; fewer only at the end of the file. Fails where the compressed stream is
-  /// damaged or ends early.
-  std::uint64_t read(std::uint8_t* target, std::uint64_t bytes) {
+ private:
+  struct Close {
+    void operator()(std::FILE* file) const { std::fclose(file); }
+  };
+  static constexpr std::uint8_t kGzip[] = {0x1f, 0x8b};
+
+  std::size_t read_file(std::uint8_t* target, std::uint64_t bytes) {
+    const std::size_t got = std::fread(target, 1, bytes, file_.get());
+    if (std::ferror(file_.get())) fail(path_, std::generic_category().message(errno));
+    return got;
+  }
+
+  std::uint64_t inflate_file(std::uint8_t* target, std::uint64_t bytes) {
     std::uint64_t done = 0;
     while (done < bytes) {
+      if (stream_.avail_in == 0) {
+        stream_.next_in = input_;
+        stream_.avail_in = static_cast<unsigned>(read_file(input_, sizeof(input_)));
+      }
+      if (stream_.avail_in == 0) {
+        if (!stream_ended_) fail(path_, "truncated: the gzip stream ends early");
+        break;
+      }
+      if (stream_ended_) {
+        if (*stream_.next_in != kGzip[0]) fail(path_, "bytes after the end of the gzip stream");
+        inflateReset(&stream_);
+      }
       const auto part = static_cast<unsigned>(std::min<std::uint64_t>(bytes - done, 1u << 30));
-      const int got = gzread(file_.get(), target + done, part);
-      int code = Z_OK;
-      const char* text = gzerror(file_.get(), &code);
-      if (code == Z_BUF_ERROR) fail(path_, "truncated: the gzip stream ends early");
-      if (code == Z_ERRNO) fail(path_, std::generic_category().message(errno));
-      if (got < 0) fail(path_, fmt::format("damaged gzip stream ({})", text));
-      if (got == 0) break;
-      done += static_cast<std::uint64_t>(got);
+      stream_.next_out = target + done;
+      stream_.avail_out = part;
+      const int code = inflate(&stream_, Z_NO_FLUSH);
+      if (code != Z_OK && code != Z_STREAM_END)
+        fail(path_, fmt::format("damaged gzip stream ({})",
+                                stream_.msg == nullptr ? zError(code) : stream_.msg));
+      stream_ended_ = code == Z_STREAM_END;
+      done += part - stream_.avail_out;
     }
     return done;
   }
 
-  bool compressed() { return gzdirect(file_.get()) == 0; }
-
- private:
-  struct Close {
-    void operator()(gzFile file) const { gzclose(file); }
-  };
   std::string path_;
-  std::unique_ptr<gzFile_s, Close> file_;
+  std::unique_ptr<std::FILE, Close> file_;
+  std::uint8_t input_[1 << 14];
+  bool gzipped_ = false, stream_ended_ = false;
+  z_stream stream_{};
 };
 
 }  // namespace
 
 IdxArray read_idx(const std::string& path) {
   const std::uint64_t on_disk = file_size(path);
-  GzipReader file(path);
+  Reader file(path);
 
   // Header: two zero bytes, the element type, the number of dimensions, then the dimensions as
   // big-endian 32-bit numbers.
@@ -94,7 +133,7 @@ IdxArray read_idx(const std::string& path) {
 
   // No more can come out of the file than its own size, or 1032 times that if it is compressed
   // (the limit of deflate). Whatever claims more is refused before memory is taken for it.
-  const std::uint64_t limit = file.compressed() ? on_disk * 1032 : on_disk;
+  const std::uint64_t limit = file.gzipped() ? on_disk * 1032 : on_disk;
   IdxArray array;
   std::uint64_t elements = 1;
   for (int i = 0; i < magic[3]; ++i) {
@@ -115,7 +154,7 @@ IdxArray read_idx(const std::string& path) {
   if (got != elements) {
     fail(path, fmt::format("truncated: {} of the {} bytes that its header claims", got, elements));
   }
-  std::uint8_t extra;  // also makes zlib read and check the checksum at the end
+  std::uint8_t extra;  // also makes zlib check the checksum, and finds what follows the stream
   if (file.read(&extra, 1) != 0) {
     fail(path, fmt::format("longer than the {} bytes that its header claims", elements));
   }

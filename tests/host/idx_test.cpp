@@ -114,5 +114,35 @@ TEST_F(Idx, RefusesDamagedGzip) {
   expect_refused(changed, {"damaged gzip stream"});
 }
 
+TEST_F(Idx, RefusesWhatFollowsTheGzipStream) {
+  const Bytes good = gzipped(idx_bytes({2, 3}, counting(6)));
+  for (const Bytes& more : {Bytes{'x'}, Bytes{0}, Bytes(100'000, 'x')}) {
+    Bytes longer = good;
+    longer.insert(longer.end(), more.begin(), more.end());
+    expect_refused(longer, {"bytes after the end of the gzip stream"});
+  }
+  Bytes longer = good;
+  longer.push_back(0x1f);  // as another stream begins
+  expect_refused(longer, {"truncated"});
+  longer.push_back('x');
+  expect_refused(longer, {"damaged gzip stream"});
+  longer = good;
+  longer.insert(longer.end(), good.begin(), good.end());
+  expect_refused(longer, {"longer than the 6 bytes"});
+}
+
+// As `cat a.gz b.gz` makes them.
+TEST_F(Idx, ReadsSeveralGzipStreamsInARow) {
+  const Bytes bytes = idx_bytes({2, 3}, counting(6));
+  Bytes file;
+  for (std::size_t begin = 0; begin < bytes.size(); begin += 6) {
+    const auto first = bytes.begin() + static_cast<std::ptrdiff_t>(begin);
+    const Bytes part = gzipped(Bytes(first, first + 6));
+    file.insert(file.end(), part.begin(), part.end());
+  }
+  write_bytes(folder_.file("parts"), file);
+  EXPECT_EQ(read_idx(folder_.file("parts")).data, counting(6));
+}
+
 }  // namespace
 }  // namespace tandem
