@@ -32,6 +32,18 @@ std::optional<T> parse(const std::string& text) {
   return value;
 }
 
+/// The items of a list; between two commas there is an empty one.
+std::vector<std::string> split(const std::string& text) {
+  std::vector<std::string> items(1);
+  for (const char c : text) {
+    if (c == ',')
+      items.emplace_back();
+    else
+      items.back() += c;
+  }
+  return items;
+}
+
 /// Refuses values outside [low, high], NaN included.
 template <class T>
 CLI::Validator in_range(T low, T high, const std::vector<std::string>& later = {}) {
@@ -144,14 +156,39 @@ CLI::Option* Options::number(const std::string& name, std::int64_t& value, std::
   return option;
 }
 
-CLI::Option* Options::numbers(const std::string& name, std::vector<std::int64_t>& values,
-                              std::int64_t low, std::int64_t high, const std::string& help) {
-  return add(name, values, "N,N,..", help)
-      ->delimiter(',')
+// CLI11 would split the list itself, but passes over empty items.
+template <class T>
+CLI::Option* Options::list(const std::string& name, std::vector<T>& values, const std::string& type,
+                           const std::string& help, const CLI::Validator& item) {
+  values_.emplace_back(name.substr(2), [&values] { return Json(values); });
+  const auto check = [item](const std::string& text) {
+    std::string wrong;
+    for (std::string part : split(text))
+      if (wrong.empty()) wrong = item(part);
+    return wrong;
+  };
+  const auto store = [&values](const std::vector<std::string>& lists) {
+    values.clear();
+    for (const std::string& text : lists) {
+      for (const std::string& part : split(text)) {
+        if constexpr (std::is_same_v<T, std::string>)
+          values.push_back(part);
+        else
+          values.push_back(parse<T>(part).value());
+      }
+    }
+  };
+  return app_->add_option_function<std::vector<std::string>>(name, store, help)
+      ->type_name(type)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->allow_extra_args(false)
       ->default_str(fmt::format("{}", fmt::join(values, ",")))
-      ->check(in_range(low, high, {"auto"}));
+      ->check(CLI::Validator(check, item.get_description()));
+}
+
+CLI::Option* Options::numbers(const std::string& name, std::vector<std::int64_t>& values,
+                              std::int64_t low, std::int64_t high, const std::string& help) {
+  return list(name, values, "N,N,..", help, in_range(low, high, {"auto"}));
 }
 
 CLI::Option* Options::real(const std::string& name, double& value, double low, double high,
@@ -168,12 +205,7 @@ CLI::Option* Options::choice(const std::string& name, std::string& value,
 CLI::Option* Options::choices(const std::string& name, std::vector<std::string>& values,
                               const std::vector<std::string>& allowed, const std::string& help,
                               const std::vector<std::string>& later) {
-  return add(name, values, "WORD,..", help)
-      ->delimiter(',')
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-      ->allow_extra_args(false)
-      ->default_str(fmt::format("{}", fmt::join(values, ",")))
-      ->check(one_of(allowed, later));
+  return list(name, values, "WORD,..", help, one_of(allowed, later));
 }
 
 CLI::Option* Options::checked_texts(const std::string& name, std::vector<std::string>& values,
@@ -184,12 +216,7 @@ CLI::Option* Options::checked_texts(const std::string& name, std::vector<std::st
     if (is_allowed(text)) return {};
     return fmt::format("'{}' is not allowed; allowed: {}", text, allowed);
   };
-  return add(name, values, type, help)
-      ->delimiter(',')
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-      ->allow_extra_args(false)
-      ->default_str(fmt::format("{}", fmt::join(values, ",")))
-      ->check(CLI::Validator(check, ""));
+  return list(name, values, type, help, CLI::Validator(check, ""));
 }
 
 CLI::Option* Options::text(const std::string& name, std::string& value, const std::string& type,

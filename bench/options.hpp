@@ -61,6 +61,10 @@ class Options {
   template <class T>
   CLI::Option* add(const std::string& name, T& value, const std::string& type,
                    const std::string& help);
+  /// Several values, separated by commas, each of which `item` has to accept.
+  template <class T>
+  CLI::Option* list(const std::string& name, std::vector<T>& values, const std::string& type,
+                    const std::string& help, const CLI::Validator& item);
 
   CLI::App* app_;
   std::string config_file_;  // read by main() before parsing; here for the help text

@@ -202,6 +202,10 @@ class CommandLine(unittest.TestCase):
         self.refuse(2, ["--image", "'1024'"], *self.train("--image", 1024))
         self.refuse(2, ["--batch", "'0'", "1 to"], *self.train("--batch", 0))
         self.refuse(2, ["--batch", "'0'", "1 to"], *self.bench("--batch", "4,0"))
+        for batches in ("4,,8", "4,", ",4", ","):
+            self.refuse(2, ["--batch", "'' is not allowed", "1 to"], *self.bench("--batch", batches))
+        self.refuse(2, ["--schedule", "'' is not allowed", "serial"], *self.bench("--schedule", "serial,"))
+        self.refuse(2, ["--balance", "'' is not allowed"], "bench", "overlap", "--balance", "1:1,,1:2")
         self.refuse(2, ["--batch", "'2x'"], *self.train("--batch", "2x"))
         self.refuse(2, ["--classes", "'1'", "2 to 254"], *self.train("--classes", 1))
         self.refuse(2, ["--classes is 5", "11 classes"], *self.train("--classes", 5))
@@ -279,7 +283,8 @@ class CommandLine(unittest.TestCase):
                 self.refuse(3, pictures.name, *self.train())
         pictures.write_bytes(good)
         for bad in (good_labels[:-9], good_labels[:20] + b"\x00" * 9 + good_labels[29:],
-                    gzip.compress(idx((20,), [10] * 20)), gzip.compress(idx((19,), [1] * 19))):
+                    good_labels + b"x", gzip.compress(idx((20,), [10] * 20)),
+                    gzip.compress(idx((19,), [1] * 19))):
             with self.subTest(bad=bad[:24], size=len(bad)):
                 labels.write_bytes(bad)
                 self.refuse(3, labels.name, *self.train())
