@@ -2,11 +2,14 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
+#include <future>
 #include <tandem/engine/error.hpp>
 #include <tandem/engine/sha256.hpp>
 #include <tandem/kernels/philox.hpp>
 #include <tandem/models/parameters.hpp>
+#include <thread>
 
 namespace tandem {
 namespace {
@@ -36,6 +39,28 @@ void for_each_element(const ParameterSpec& spec, Visit visit) {
   }
 }
 
+/// Elements 2 i and 2 i + 1 become draw(i): an element never depends on how many others there are,
+/// nor on the number of threads that share the work.
+template <class Draw>
+void fill_by_pairs(std::vector<float>& values, const Draw& draw) {
+  constexpr std::size_t kPairsAThread = 1 << 17;
+  const std::size_t pairs = (values.size() + 1) / 2;
+  const std::size_t most = std::max(1u, std::min(16u, std::thread::hardware_concurrency()));
+  const std::size_t parts = std::clamp<std::size_t>(pairs / kPairsAThread, 1, most);
+  const auto fill = [&](std::size_t part) {
+    for (std::size_t i = part * pairs / parts; i < (part + 1) * pairs / parts; ++i) {
+      const NormalPair pair = draw(i);
+      values[2 * i] = static_cast<float>(pair.first);
+      if (2 * i + 1 < values.size()) values[2 * i + 1] = static_cast<float>(pair.second);
+    }
+  };
+  std::vector<std::future<void>> others;
+  for (std::size_t part = 1; part < parts; ++part)
+    others.push_back(std::async(std::launch::async, fill, part));
+  fill(0);
+  for (std::future<void>& other : others) other.get();
+}
+
 }  // namespace
 
 Parameters initialise(const Sequential& model, InitScheme scheme, std::uint64_t seed, int stream) {
@@ -49,21 +74,19 @@ Parameters initialise(const Sequential& model, InitScheme scheme, std::uint64_t 
     const double deviation = std::sqrt(2.0 / static_cast<double>(weight.fan_in));
     const double bound = torch_bound(weight.shape);
     if (scheme == InitScheme::torch || !spec.bias) {
-      for (std::size_t i = 0; i < tensor.data.size(); ++i) {
-        // Element i takes half of draw i / 2: it never depends on how many others are drawn.
+      const auto draw = [&](std::uint64_t pair) -> NormalPair {
         const PhiloxWords words = philox4x32_10(
-            philox_counter(i / 2, static_cast<std::uint64_t>(stream) << 32 | t), philox_key(seed));
-        const bool second = i % 2 != 0;
-        double value = 0;
+            philox_counter(pair, static_cast<std::uint64_t>(stream) << 32 | t), philox_key(seed));
         if (scheme == InitScheme::he) {
-          const NormalPair pair = normal_pair(words);
-          value = deviation * (second ? pair.second : pair.first);
-        } else {
-          const std::uint32_t* word = words.word + (second ? 2 : 0);
-          value = bound * (2.0 * uniform_double(word[0], word[1]) - 1.0);
+          const NormalPair normal = normal_pair(words);
+          return {deviation * normal.first, deviation * normal.second};
         }
-        tensor.data[i] = static_cast<float>(value);
-      }
+        const auto uniform = [&](int word) {
+          return bound * (2.0 * uniform_double(words.word[word], words.word[word + 1]) - 1.0);
+        };
+        return {uniform(0), uniform(2)};
+      };
+      fill_by_pairs(tensor.data, draw);
     }
     values.push_back(std::move(tensor));
   }
