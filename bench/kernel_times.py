@@ -29,7 +29,7 @@ UNITS = {"ns": 1e-3, "us": 1.0, "usecond": 1.0, "nsecond": 1e-3, "ms": 1e3, "mse
 def short_name(name):
     """The function's name with the types it is made for; library kernels keep their first word."""
     # A template argument is printed with its type: "(int)4", "(tandem::Border)0".
-    name = re.sub(r"\((bool|(unsigned )?int|long|[\w:<>]*tandem::[\w:<>]+)\)", "", name)
+    name = re.sub(r"\([\w: ]+\)(?=\d)", "", name)
     ours = re.search(r"tandem::.*?(\w+_kernel)(<[^(]*>)?\(", name)
     if ours:
         return ours[1] + (ours[2] or "").replace("tandem::", "")
