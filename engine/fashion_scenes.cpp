@@ -3,34 +3,17 @@
 
 #include <algorithm>
 #include <cstring>
-#include <filesystem>
 #include <tandem/engine/dataset.hpp>
 #include <tandem/engine/error.hpp>
-#include <tandem/engine/idx.hpp>
+#include <tandem/engine/fashion_mnist.hpp>
 #include <tandem/kernels/philox.hpp>
 
 namespace tandem {
 namespace {
 
-constexpr const char* kDebianFolder = "/usr/share/datasets/fashion-mnist";
-constexpr int kSide = 28;       // of a garment in the files
+constexpr int kSide = kGarmentSide;
 constexpr int kThreshold = 32;  // a scaled pixel below this belongs to the background
 constexpr std::int64_t kEpoch = 10'000;
-
-/// Path of a data file, plain or gzipped.
-std::string find_file(const std::string& directory, const std::string& name) {
-  for (const char* suffix : {"", ".gz"}) {
-    const std::string path = (std::filesystem::path(directory) / (name + suffix)).string();
-    std::error_code ignored;
-    if (std::filesystem::exists(path, ignored)) return path;
-  }
-  throw Error(
-      ErrorCode::data,
-      fmt::format("fashion-scenes: neither {0} nor {0}.gz is in {1}", name, directory),
-      fmt::format("install the Debian package dataset-fashion-mnist, which fills {}, or name "
-                  "the folder of the four files with fashion-scenes:DIR",
-                  kDebianFolder));
-}
 
 /// Uniform in 0 .. count - 1, from one random word.
 std::int64_t uniform_index(std::uint32_t word, std::int64_t count) {
@@ -55,34 +38,10 @@ Tap tap(std::int64_t t, std::int64_t side) {
 
 class FashionScenes final : public Dataset {
  public:
-  explicit FashionScenes(const FashionScenesOptions& options) : options_(options) {
-    const std::string directory = options.directory.empty() ? kDebianFolder : options.directory;
-    const std::string prefix = options.split == Split::train ? "train" : "t10k";
-    const std::string pictures_path = find_file(directory, prefix + "-images-idx3-ubyte");
-    const std::string labels_path = find_file(directory, prefix + "-labels-idx1-ubyte");
-    IdxArray pictures = read_idx(pictures_path);
-    IdxArray labels = read_idx(labels_path);
-
-    const auto& shape = pictures.shape;
-    if (shape.size() != 3 || shape[0] < 1 || shape[1] != kSide || shape[2] != kSide) {
-      throw Error(ErrorCode::data,
-                  fmt::format("{}: not pictures of {} x {} pixels", pictures_path, kSide, kSide));
-    }
-    if (labels.shape.size() != 1 || labels.shape[0] != shape[0]) {
-      throw Error(ErrorCode::data,
-                  fmt::format("{}: not one label for each of the {} pictures in {}", labels_path,
-                              shape[0], pictures_path));
-    }
-    const auto garments = static_cast<std::int64_t>(names_.size()) - 1;
-    for (std::size_t i = 0; i < labels.data.size(); ++i) {
-      if (labels.data[i] >= garments) {
-        throw Error(ErrorCode::data,
-                    fmt::format("{}: label {} of picture {}; the allowed range is 0 to {}",
-                                labels_path, labels.data[i], i, garments - 1));
-      }
-    }
-    pictures_ = std::move(pictures.data);
-    classes_ = std::move(labels.data);
+  explicit FashionScenes(const FashionScenesOptions& options)
+      : options_(options),
+        garments_(read_garments(options.directory, options.split, "fashion-scenes")) {
+    names_.insert(names_.end(), garment_names().begin(), garment_names().end());
   }
 
   std::int64_t image() const noexcept override { return options_.image; }
@@ -113,7 +72,7 @@ class FashionScenes final : public Dataset {
                                      use << 32 | static_cast<std::uint64_t>(number)),
                       philox_key(options_.seed));
     const std::int64_t garment =
-        uniform_index(words.word[0], static_cast<std::int64_t>(classes_.size()));
+        uniform_index(words.word[0], static_cast<std::int64_t>(garments_.classes.size()));
     const double u = static_cast<double>(words.word[1]) * 0x1p-32;  // [0, 1), exact
     const double scale = options_.min_scale + (1 - options_.min_scale) * u;
     const auto side = std::max<std::int64_t>(
@@ -121,8 +80,9 @@ class FashionScenes final : public Dataset {
     const std::int64_t left = uniform_index(words.word[2], size - side + 1);
     const std::int64_t top = uniform_index(words.word[3], size - side + 1);
 
-    const std::uint8_t* source = pictures_.data() + garment * kSide * kSide;
-    const auto label = static_cast<std::uint8_t>(classes_[static_cast<std::size_t>(garment)] + 1);
+    const std::uint8_t* source = garments_.pictures.data() + garment * kSide * kSide;
+    const auto label =
+        static_cast<std::uint8_t>(garments_.classes[static_cast<std::size_t>(garment)] + 1);
     std::vector<Tap> taps;
     for (std::int64_t x = 0; x < side; ++x) taps.push_back(tap(x, side));
 
@@ -151,11 +111,8 @@ class FashionScenes final : public Dataset {
   }
 
   FashionScenesOptions options_;
-  std::vector<std::uint8_t> pictures_;  // [garments, 28, 28]
-  std::vector<std::uint8_t> classes_;   // [garments]
-  std::vector<std::string> names_{"background", "T-shirt/top", "Trouser",   "Pullover",
-                                  "Dress",      "Coat",        "Sandal",    "Shirt",
-                                  "Sneaker",    "Bag",         "Ankle boot"};
+  Garments garments_;
+  std::vector<std::string> names_{"background"};
 };
 
 }  // namespace

@@ -28,53 +28,62 @@ void draw_halves(PhiloxKey key, std::int64_t sample, std::uint64_t use, std::int
 
 class Synthetic final : public Dataset {
  public:
-  Synthetic(std::int64_t image, std::int64_t classes, std::uint64_t seed)
-      : image_(image), key_(philox_key(seed)) {
+  Synthetic(std::int64_t image, std::int64_t classes, std::int64_t label_count, std::uint64_t seed)
+      : image_(image), label_count_(label_count), key_(philox_key(seed)) {
     for (std::int64_t c = 0; c < classes; ++c) names_.push_back(fmt::format("class {}", c));
   }
 
   std::int64_t image() const noexcept override { return image_; }
   std::int64_t epoch_size() const noexcept override { return 10'000; }
   const std::vector<std::string>& class_names() const noexcept override { return names_; }
+  std::int64_t label_count() const noexcept override { return label_count_; }
 
   void sample(std::int64_t index, std::uint8_t* picture, std::uint8_t* labels) const override {
     if (index < 0) {
       throw Error(ErrorCode::usage, fmt::format("sample index {}; at least 0 is allowed", index));
     }
-    const std::int64_t pixels = image_ * image_;
-    const std::int64_t bytes = 3 * pixels;
+    const std::int64_t bytes = 3 * image_ * image_;
     draw_halves(key_, index, kPictureDraws, (bytes + 1) / 2, [&](std::int64_t i, std::uint32_t h) {
       picture[2 * i] = static_cast<std::uint8_t>(h);
       if (2 * i + 1 < bytes) picture[2 * i + 1] = static_cast<std::uint8_t>(h >> 8);
     });
     // A class is floor(h * C / 2^16): each has the same share to within 2^-16.
     const auto count = static_cast<std::uint32_t>(names_.size());
-    draw_halves(key_, index, kLabelDraws, pixels, [&](std::int64_t i, std::uint32_t h) {
+    draw_halves(key_, index, kLabelDraws, label_count_, [&](std::int64_t i, std::uint32_t h) {
       labels[i] = static_cast<std::uint8_t>(h * count >> 16);
     });
   }
 
  private:
-  std::int64_t image_;
+  std::int64_t image_, label_count_;
   PhiloxKey key_;
   std::vector<std::string> names_;
 };
 
+void check_sizes(std::int64_t image, std::int64_t classes) {
+  const auto refuse = [](const std::string& what) {
+    throw Error(ErrorCode::usage, "synthetic data: " + what);
+  };
+  if (image < 8 || image > 4096) {
+    refuse(fmt::format("image side {}; the allowed range is 8 to 4096", image));
+  }
+  if (classes < 2 || classes > 255) {
+    refuse(fmt::format("{} classes; the allowed range is 2 to 255", classes));
+  }
+}
+
 }  // namespace
 
 std::unique_ptr<Dataset> make_synthetic(std::int64_t image, std::int64_t classes,
-                                                 std::uint64_t seed) {
-  if (image < 8 || image > 4096) {
-    throw Error(ErrorCode::usage, fmt::format("synthetic data: image side {}; the allowed range is "
-                                              "8 to 4096",
-                                              image));
-  }
-  if (classes < 2 || classes > 255) {
-    throw Error(ErrorCode::usage, fmt::format("synthetic data: {} classes; the allowed range is 2 "
-                                              "to 255",
-                                              classes));
-  }
-  return std::make_unique<Synthetic>(image, classes, seed);
+                                        std::uint64_t seed) {
+  check_sizes(image, classes);
+  return std::make_unique<Synthetic>(image, classes, image * image, seed);
+}
+
+std::unique_ptr<Dataset> make_synthetic_classes(std::int64_t image, std::int64_t classes,
+                                                std::uint64_t seed) {
+  check_sizes(image, classes);
+  return std::make_unique<Synthetic>(image, classes, 1, seed);
 }
 
 }  // namespace tandem

@@ -59,8 +59,14 @@ class Slots {
   std::vector<InputSlot> slots() {
     std::vector<InputSlot> result;
     for (std::size_t s = 0; s < images_.size(); ++s) {
-      result.push_back(
-          {images_[s].data(), labels_[s].data(), header(static_cast<int>(s)), batch_, kSide});
+      InputSlot slot;
+      slot.images = images_[s].data();
+      slot.labels = labels_[s].data();
+      slot.header = header(static_cast<int>(s));
+      slot.batch = batch_;
+      slot.image = kSide;
+      slot.label_count = kPixels;
+      result.push_back(slot);
     }
     return result;
   }

@@ -89,9 +89,14 @@ TEST(NvtxChild, DISABLED_FailingLoader) {
       kSlots, std::vector<std::int64_t>(batch_header_bytes(kBatch) / sizeof(std::int64_t)));
   std::vector<InputSlot> slots;
   for (int s = 0; s < kSlots; ++s) {
-    slots.push_back(
-        {images[s].data(), labels[s].data(), reinterpret_cast<BatchHeader*>(headers[s].data()),
-         kBatch, 4});
+    InputSlot slot;
+    slot.images = images[s].data();
+    slot.labels = labels[s].data();
+    slot.header = reinterpret_cast<BatchHeader*>(headers[s].data());
+    slot.batch = kBatch;
+    slot.image = 4;
+    slot.label_count = kPixels;
+    slots.push_back(slot);
   }
   Loader loader(std::make_shared<BrokenData>(), loader_options(kBatch), slots, {});
   EXPECT_GE(loader.next(), 0);

@@ -93,6 +93,34 @@ TEST(Synthetic, OddSidesAreWrittenToTheEndAndNoFurther) {
   }
 }
 
+// One label a picture: the same pictures, and the label is as even as those of pixels.
+TEST(SyntheticClasses, HaveOneUniformLabelAPicture) {
+  const auto data = make_synthetic_classes(8, 10, 5);
+  const auto pictures = make_synthetic(8, 10, 5);
+  EXPECT_EQ(data->label_count(), 1);
+  EXPECT_EQ(pictures->label_count(), 64);
+  EXPECT_EQ(data->image(), 8);
+  EXPECT_EQ(data->classes(), 10);
+  EXPECT_EQ(data->epoch_size(), 10'000);
+  std::vector<std::int64_t> counts(10);
+  for (int i = 0; i < 10'000; ++i) {
+    Bytes picture(3 * 64, 0xaa), labels(2, 0xaa);
+    data->sample(i, picture.data(), labels.data());
+    ASSERT_LT(labels[0], 10);
+    ASSERT_EQ(labels[1], 0xaa);
+    ++counts[labels[0]];
+    EXPECT_EQ(data->record(i), i);
+    if (i < 10) {
+      EXPECT_EQ(picture, sample(*pictures, i).picture);
+    }
+  }
+  EXPECT_LT(chi_square(counts), 9 + 6 * std::sqrt(2 * 9.0));
+  expect_error(ErrorCode::usage, {"image side 7", "8 to 4096"},
+               [] { make_synthetic_classes(7, 10, 0); });
+  expect_error(ErrorCode::usage, {"256 classes", "2 to 255"},
+               [] { make_synthetic_classes(32, 256, 0); });
+}
+
 TEST(Synthetic, RefusesSizesOutOfRange) {
   expect_error(ErrorCode::usage, {"image side 7", "8 to 4096"}, [] { make_synthetic(7, 10, 0); });
   expect_error(ErrorCode::usage, {"image side 4097"}, [] { make_synthetic(4097, 10, 0); });
