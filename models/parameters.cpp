@@ -14,14 +14,19 @@
 namespace tandem {
 namespace {
 
+/// Pixels of the window of a weight [A, B, kh, kw]; of a linear layer's [A, B] it is one.
+std::int64_t window_of(const std::vector<std::int64_t>& weight_shape) {
+  return weight_shape.size() == 4 ? weight_shape[2] * weight_shape[3] : 1;
+}
+
 /// Bound of PyTorch's default initialisation, 1 / sqrt(fan_in) with PyTorch's fan_in: dimension 1
 /// times the window, which for a transposed convolution is its output channels.
 double torch_bound(const std::vector<std::int64_t>& weight_shape) {
-  return 1.0 / std::sqrt(static_cast<double>(weight_shape[1] * weight_shape[2] * weight_shape[3]));
+  return 1.0 / std::sqrt(static_cast<double>(weight_shape[1] * window_of(weight_shape)));
 }
 
 /// Calls visit(torch_index, engine_index) for every element of a weight [A, B, kh, kw], whose
-/// channels-last order is [A, kh, kw, B].
+/// channels-last order is [A, kh, kw, B]; a linear layer's is the same in both.
 template <class Visit>
 void for_each_element(const ParameterSpec& spec, Visit visit) {
   if (spec.bias) {
@@ -30,7 +35,7 @@ void for_each_element(const ParameterSpec& spec, Visit visit) {
   }
   const auto a = static_cast<std::size_t>(spec.shape[0]),
              b = static_cast<std::size_t>(spec.shape[1]);
-  const auto window = static_cast<std::size_t>(spec.shape[2] * spec.shape[3]);
+  const auto window = static_cast<std::size_t>(window_of(spec.shape));
   for (std::size_t i = 0; i < a; ++i) {
     for (std::size_t j = 0; j < b; ++j) {
       for (std::size_t k = 0; k < window; ++k)

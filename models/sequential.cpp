@@ -7,6 +7,8 @@
 namespace tandem {
 namespace {
 
+constexpr std::int64_t kMostFeatures = std::int64_t{1} << 28;  // of 65536 channels, 64 x 64 each
+
 [[noreturn]] void refuse(int layer, const std::string& message) {
   throw Error(ErrorCode::usage, fmt::format("layer {}: {}", layer, message));
 }
@@ -44,6 +46,15 @@ Sequential& Sequential::transposed_conv(std::int64_t out_channels, int kernel, i
 
 Sequential& Sequential::relu() { return append({LayerKind::relu, 0, 0, 1, 1, 0, -1}); }
 
+Sequential& Sequential::flatten() { return append({LayerKind::flatten, 0, 0, 1, 1, 0, -1}); }
+
+Sequential& Sequential::linear(std::int64_t in_features, std::int64_t out_features) {
+  if (in_features < 1 || in_features > kMostFeatures)
+    refuse(static_cast<int>(layers_.size()),
+           fmt::format("linear takes {} features; allowed: 1 .. {}", in_features, kMostFeatures));
+  return append({LayerKind::linear, in_features, out_features, 1, 1, 0, -1});
+}
+
 Sequential& Sequential::from(int index) {
   const int layer = static_cast<int>(layers_.size());
   if (layer == 0) refuse(layer, fmt::format("reads from layer {}; there is none before it", index));
@@ -57,9 +68,14 @@ Sequential& Sequential::append(Layer layer) {
   const int index = static_cast<int>(layers_.size());
   layer.input = next_input_ >= 0 ? next_input_ : index - 1;
   next_input_ = -1;
-  layer.in_channels = channels_of(layer.input);
-  if (layer.kind == LayerKind::relu) layer.out_channels = layer.in_channels;
-  require_channels(index, "output", layer.out_channels);
+  const std::int64_t arriving = channels_of(layer.input);  // 0: features, as many as there are
+  const bool convolves = layer.kind == LayerKind::conv || layer.kind == LayerKind::transposed_conv;
+  if (convolves && arriving == 0)
+    refuse(index, "a convolution of features, which have no picture; allowed: linear, relu");
+  if (layer.kind != LayerKind::linear) layer.in_channels = arriving;
+  if (layer.kind == LayerKind::relu) layer.out_channels = arriving;
+  if (convolves || layer.kind == LayerKind::linear)
+    require_channels(index, "output", layer.out_channels);
   layers_.push_back(layer);
   return *this;
 }
@@ -76,7 +92,7 @@ std::vector<ParameterSpec> Sequential::parameters() const {
   std::vector<ParameterSpec> specs;
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     const Layer& layer = layers_[i];
-    if (layer.kind == LayerKind::relu) continue;
+    if (layer.kind == LayerKind::relu || layer.kind == LayerKind::flatten) continue;
     const std::int64_t k = layer.kernel, in = layer.in_channels, out = layer.out_channels;
     const bool transposed = layer.kind == LayerKind::transposed_conv;
 
@@ -84,6 +100,7 @@ std::vector<ParameterSpec> Sequential::parameters() const {
     weight.name = fmt::format("{}.weight", i);
     weight.layer = static_cast<int>(i);
     weight.shape = transposed ? std::vector{in, out, k, k} : std::vector{out, in, k, k};
+    if (layer.kind == LayerKind::linear) weight.shape.resize(2);
     weight.fan_in = transposed ? in : in * k * k;
     weight.elements = in * out * k * k;
     specs.push_back(weight);
@@ -96,6 +113,60 @@ std::vector<ParameterSpec> Sequential::parameters() const {
     specs.push_back(bias);
   }
   return specs;
+}
+
+std::vector<PictureSize> picture_sizes(const Sequential& model, std::int64_t height,
+                                       std::int64_t width) {
+  std::vector<PictureSize> sizes{{model.in_channels(), height, width}};
+  for (std::size_t i = 0; i < model.layers().size(); ++i) {
+    const Layer& layer = model.layers()[i];
+    const int index = static_cast<int>(i);
+    PictureSize size = sizes[static_cast<std::size_t>(layer.input + 1)];
+    const auto arriving = [&] {
+      return fmt::format("{} channels of {} x {} pixels", size.channels, size.height, size.width);
+    };
+    switch (layer.kind) {
+      case LayerKind::relu:
+        break;
+      case LayerKind::conv:
+      case LayerKind::transposed_conv: {
+        const bool power_of_two = (size.height & (size.height - 1)) == 0;
+        const bool halves = layer.kind == LayerKind::conv && layer.stride == 2;
+        if (layer.kernel == 2 &&
+            !(power_of_two && size.height == size.width && size.height >= (halves ? 2 : 1)))
+          refuse(index, fmt::format("windows of 2x2 on {}; allowed: squares whose side is a power "
+                                    "of two, at least {}",
+                                    arriving(), halves ? 2 : 1));
+        size.channels = layer.out_channels;
+        if (layer.kind == LayerKind::transposed_conv) {
+          size.height *= 2;
+          size.width *= 2;
+        } else {
+          size.height /= layer.stride;
+          size.width /= layer.stride;
+        }
+        constexpr std::int64_t kMostSide = 65536;
+        if (size.height > kMostSide || size.width > kMostSide)
+          refuse(index, fmt::format("makes {} x {} pixels; allowed: sides of at most {}",
+                                    size.height, size.width, kMostSide));
+        break;
+      }
+      case LayerKind::flatten:
+        size = {size.channels * size.height * size.width, 1, 1};
+        break;
+      case LayerKind::linear:
+        if (size.height * size.width != 1)
+          refuse(index, fmt::format("linear takes {} features; {} arrive, without a flatten",
+                                    layer.in_channels, arriving()));
+        if (size.channels != layer.in_channels)
+          refuse(index, fmt::format("linear takes {} features; {} arrive", layer.in_channels,
+                                    size.channels));
+        size.channels = layer.out_channels;
+        break;
+    }
+    sizes.push_back(size);
+  }
+  return sizes;
 }
 
 }  // namespace tandem

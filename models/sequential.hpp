@@ -70,4 +70,16 @@ class Sequential {
   int next_input_ = -1;
 };
 
+/// What lies between two layers: a picture, or after flatten() features, as channels of one pixel.
+struct PictureSize {
+  std::int64_t channels = 0, height = 0, width = 0;
+};
+
+/// What each layer makes of a picture of that size, and in front of it the picture itself: element
+/// i + 1 belongs to layer i. Throws Error{usage} that names the layer which does not fit, and both
+/// numbers: another number of features than arrives, windows of 2x2 on a picture whose side is not
+/// a power of two.
+std::vector<PictureSize> picture_sizes(const Sequential& model, std::int64_t height,
+                                       std::int64_t width);
+
 }  // namespace tandem

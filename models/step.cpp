@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <tandem/engine/error.hpp>
 #include <tandem/engine/registry.hpp>
 #include <tandem/models/step.hpp>
@@ -13,6 +14,7 @@ struct LayerOps {
   OpKind forward, backward_data, backward_weights;
 };
 
+/// A linear layer is a convolution with kernel 1.
 LayerOps ops_of(const Layer& layer) {
   if (layer.kind == LayerKind::transposed_conv)
     return {OpKind::tconv2x2_forward, OpKind::tconv2x2_backward_data,
@@ -89,6 +91,26 @@ Tensor parameter_as(PlanBuilder& plan, Part& part, std::size_t p, DType type) {
   return copy;
 }
 
+/// One pixel has one order: there a layout is only a name.
+bool is_one_pixel(const TensorDesc& desc) { return desc.h * desc.w == 1; }
+
+/// The tensor with its pixels in another order: a permuted copy where they have to move.
+Tensor in_layout(PlanBuilder& plan, const Part& part, std::size_t layer, const char* what,
+                 const Tensor& x, Layout layout) {
+  Tensor y = x;
+  y.desc.layout = layout;
+  if (x.desc.layout == layout || is_one_pixel(x.desc)) return y;
+  y = scratch(plan, part, layer, what, y.desc);
+  add(plan, part, layer, OpKind::permute, {read(plan, x), write(plan, y)});
+  return y;
+}
+
+/// The same memory as one pixel with a channel a number. `x` is in PyTorch's order.
+Tensor as_features(const Tensor& x) {
+  const TensorDesc& d = x.desc;
+  return {x.buffer, {d.dtype, Layout::nhwc, d.n, 1, 1, d.h * d.w * d.c}};
+}
+
 }  // namespace
 
 Part add_part(PlanBuilder& plan, const Sequential& model, std::string name, DType storage,
@@ -125,28 +147,52 @@ Part add_part(PlanBuilder& plan, const Sequential& model, std::string name, DTyp
   return part;
 }
 
+void convert(PlanBuilder& plan, const std::string& name, const Tensor& from, const Tensor& to) {
+  const auto add_move = [&](OpKind kind, const Tensor& x, const Tensor& y) {
+    Operation operation;
+    operation.kind = kind;
+    operation.name = fmt::format("{}.{}", name, op_info(kind).name);
+    operation.operands = {read(plan, x), write(plan, y)};
+    plan.add(std::move(operation));
+  };
+  Tensor x = from;
+  if (is_one_pixel(x.desc)) x.desc.layout = to.desc.layout;
+  if (x.desc.dtype != to.desc.dtype) {
+    const bool done = x.desc.layout == to.desc.layout;
+    Tensor y = to;
+    y.desc.layout = x.desc.layout;
+    if (!done) y.buffer = plan.add_buffer(name + ".cast", y.desc, Scope::scratch, plan.stage());
+    add_move(OpKind::cast, x, y);
+    if (done) return;
+    x = y;
+  }
+  add_move(x.desc == to.desc ? OpKind::copy : OpKind::permute, x, to);
+}
+
 Tape forward(PlanBuilder& plan, Part& part, const Tensor& input, const Tensor& output) {
   Tape tape;
   Tensor x = input;
   for (std::size_t i = 0; i < part.layers.size(); ++i) {
     const Layer& layer = part.layers[i];
-    Tape::Step step{x, {}, false};
-    if (const Layout wanted = layout_of(layer, x.desc.layout); wanted != x.desc.layout) {
-      TensorDesc desc = x.desc;
-      desc.layout = wanted;
-      step.x = scratch(plan, part, i, "x", desc);
-      step.permuted = true;
-      add(plan, part, i, OpKind::permute, {read(plan, x), write(plan, step.x)});
-    }
+    Tape::Step step{x, {}};
+    if (const Layout wanted = layout_of(layer, x.desc.layout); wanted != x.desc.layout)
+      step.x = in_layout(plan, part, i, "x", x, wanted);
 
     if (layer.kind == LayerKind::relu) {
+      if (step.x.buffer == input.buffer) {  // which is not its to write
+        step.x = scratch(plan, part, i, "x", x.desc);
+        add(plan, part, i, OpKind::copy, {read(plan, x), write(plan, step.x)});
+      }
       step.y = step.x;  // in place
       add(plan, part, i, OpKind::relu_forward, {read_write(plan, step.y)});
+    } else if (layer.kind == LayerKind::flatten) {
+      step.y = as_features(in_layout(plan, part, i, "y", x, Layout::nchw));
     } else {
       const auto w = static_cast<std::size_t>(part.weight_of_layer[i]);
       const bool last = i + 1 == part.layers.size();
       TensorDesc desc = output_desc(layer, step.x.desc);
       if (last) desc.dtype = output.desc.dtype;
+      if (last && is_one_pixel(desc)) desc.layout = output.desc.layout;
       step.y = last && desc == output.desc ? output : scratch(plan, part, i, "y", desc);
       const Tensor weight = parameter_as(plan, part, w, step.x.desc.dtype);
       const Tensor bias = parameter_as(plan, part, w + 1, desc.dtype);
@@ -157,28 +203,28 @@ Tape forward(PlanBuilder& plan, Part& part, const Tensor& input, const Tensor& o
     tape.steps.push_back(step);
     x = step.y;
   }
-  if (x.buffer != output.buffer) {
-    const OpKind kind = x.desc == output.desc ? OpKind::copy : OpKind::permute;
-    add(plan, part, part.layers.size(), kind, {read(plan, x), write(plan, output)});
-  }
+  if (x.buffer != output.buffer)
+    convert(plan, fmt::format("{}.{}", part.name, part.layers.size()), x, output);
   return tape;
 }
 
 void backward(PlanBuilder& plan, const Part& part, const Tape& tape, const Tensor& doutput) {
-  Tensor dy = doutput;
-  if (const Tensor& y = tape.steps.back().y; y.desc.layout != doutput.desc.layout) {
-    TensorDesc desc = doutput.desc;
-    desc.layout = y.desc.layout;
-    dy = scratch(plan, part, part.layers.size(), "dy", desc);
-    add(plan, part, part.layers.size(), OpKind::permute, {read(plan, doutput), write(plan, dy)});
-  }
-  for (std::size_t i = part.layers.size(); i-- > 0;) {
+  const auto trained = std::find_if(part.weight_of_layer.begin(), part.weight_of_layer.end(),
+                                    [](int weight) { return weight >= 0; });
+  const auto first = static_cast<std::size_t>(trained - part.weight_of_layer.begin());
+
+  const std::size_t layers = part.layers.size();
+  Tensor dy = in_layout(plan, part, layers, "dy", doutput, tape.steps.back().y.desc.layout);
+  for (std::size_t i = layers; i-- > first;) {
     const Layer& layer = part.layers[i];
     const Tape::Step& step = tape.steps[i];
 
     Tensor dx = dy;
     if (layer.kind == LayerKind::relu) {
       add(plan, part, i, OpKind::relu_backward, {read(plan, step.y), read_write(plan, dy)});
+    } else if (layer.kind == LayerKind::flatten) {
+      dx.desc = step.x.desc;
+      if (!is_one_pixel(dx.desc)) dx.desc.layout = Layout::nchw;
     } else {
       const auto w = static_cast<std::size_t>(part.weight_of_layer[i]);
       const LayerOps ops = ops_of(layer);
@@ -186,18 +232,13 @@ void backward(PlanBuilder& plan, const Part& part, const Tape& tape, const Tenso
           {read(plan, dy), write(plan, part.gradients[w + 1])});
       add(plan, part, i, ops.backward_weights,
           {read(plan, step.x), read(plan, dy), write(plan, part.gradients[w])});
-      if (i == 0) return;
+      if (i == first) return;
       dx = scratch(plan, part, i, "dx", step.x.desc);
       const bool copied = part.copies[w].buffer >= 0;
       const Tensor& weight = copied ? part.copies[w] : part.parameters[w];
       add(plan, part, i, ops.backward_data, {read(plan, dy), read(plan, weight), write(plan, dx)});
     }
-    if (step.permuted) {
-      dy = scratch(plan, part, i, "dy", tape.steps[i - 1].y.desc);
-      add(plan, part, i, OpKind::permute, {read(plan, dx), write(plan, dy)});
-    } else {
-      dy = dx;
-    }
+    dy = in_layout(plan, part, i, "dy", dx, tape.steps[i - 1].y.desc.layout);
   }
 }
 
