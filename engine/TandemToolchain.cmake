@@ -39,6 +39,8 @@ endif()
 # --- third-party libraries -----------------------------------------------------------------------
 find_package(Threads REQUIRED)
 find_package(ZLIB REQUIRED)
+find_package(JPEG REQUIRED)
+find_package(PNG REQUIRED)
 find_package(nlohmann_json 3.10 REQUIRED)
 find_package(fmt REQUIRED)
 find_package(PkgConfig REQUIRED)

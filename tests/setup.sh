@@ -29,6 +29,7 @@ has_package() {
     libfmt-dev) has_header fmt/core.h ;;
     libcli11-dev) has_header CLI/CLI.hpp ;;
     zlib1g-dev) has_header zlib.h ;;
+    libjpeg-dev) has_header jpeglib.h ;;
     libpng-dev) has_header png.h ;;
     libgtest-dev) has_header gtest/gtest.h ;;
     dataset-fashion-mnist) [ -e /usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz ] ;;
@@ -37,7 +38,7 @@ has_package() {
 }
 
 packages=(g++ cmake ninja-build pkg-config python3 libopenblas-dev nlohmann-json3-dev libfmt-dev
-  libcli11-dev zlib1g-dev libpng-dev libgtest-dev dataset-fashion-mnist)
+  libcli11-dev zlib1g-dev libjpeg-dev libpng-dev libgtest-dev dataset-fashion-mnist)
 
 # missing_packages: prints those that are not present.
 missing_packages() {
