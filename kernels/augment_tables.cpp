@@ -18,7 +18,9 @@ struct Taps {
 };
 
 /// Half-pixel centres: pixel i lies at scale * (i + 0.5) - 0.5, between its two neighbours. Beyond
-/// the last pixel there is only that one.
+/// the last pixel there is only that one. PyTorch's kernels for small results and for GPUs contract
+/// the position into one rounding, those for large ones do not; its antialiased formula comes to
+/// the same as this one where nothing shrinks.
 Taps linear_taps(std::int64_t in, float scale, std::int64_t i) {
   const float position = std::max(0.0f, scale * (static_cast<float>(i) + 0.5f) - 0.5f);
   const std::int64_t left = std::min(static_cast<std::int64_t>(position), in - 1);
