@@ -10,6 +10,9 @@ namespace {
 constexpr double kRange = 255;
 constexpr double kFloat = 0x1p-24;  // unit roundoff of tables and coordinates
 
+/// n roundings of the arithmetic, and `own` of the oracle's.
+double roundings(double n, double u, double own) { return gamma(n, u) + gamma(own, 0x1p-53); }
+
 /// Values 0 .. 255 with their errors, three channels.
 struct Image {
   std::int64_t h, w;
@@ -64,12 +67,9 @@ struct Mix {
 Mix mix(std::int64_t in, std::int64_t out, std::int64_t i, bool antialias) {
   const double scale = static_cast<double>(in) / static_cast<double>(out);
   const double centre = (static_cast<double>(i) + 0.5) * scale;
-  // Where the ratio is a float and its product with i + 0.5 too, coordinates do not round. Else
-  // scale, product and difference round by u each, relative to at most `in`.
-  const bool exact = static_cast<double>(static_cast<float>(scale)) * static_cast<double>(out) ==
-                         static_cast<double>(in) &&
-                     scale * static_cast<double>(out) * 2 * static_cast<double>(out) < 0x1p24 &&
-                     std::ldexp(scale, 12) == std::floor(std::ldexp(scale, 12));
+  // Where the ratio has so few bits that its product with i + 0.5 is a float, coordinates do not
+  // round. Else ratio, product and difference round by u each, relative to at most `in`.
+  const bool exact = std::fmod(scale * 4096, 1) == 0 && in < 2048 && out < 2048;
   const double coordinate_error = exact ? 0 : 3 * kFloat * static_cast<double>(in);
 
   Mix result;
@@ -111,7 +111,7 @@ Image resize(const AugmentSpec& spec, const Image& in, double u) {
         for (std::int64_t j = 0; j < in.h; ++j) {
           result.value += m.weights[static_cast<std::size_t>(j)] * in.at(j, x, c).value;
         }
-        result.bound = kRange * (m.error + gamma(m.taps, u));
+        result.bound = kRange * (m.error + roundings(m.taps, u, m.taps));
       }
     }
   }
@@ -125,7 +125,7 @@ Image resize(const AugmentSpec& spec, const Image& in, double u) {
           pixel.value += m.weights[static_cast<std::size_t>(j)] * rows.at(y, j, c).value;
           pixel.bound += m.weights[static_cast<std::size_t>(j)] * rows.at(y, j, c).bound;
         }
-        pixel.bound += kRange * (m.error + gamma(m.taps, u));
+        pixel.bound += kRange * (m.error + roundings(m.taps, u, m.taps));
       }
     }
   }
@@ -174,7 +174,7 @@ Image rotate_bilinear(const AugmentSpec& spec, const Image& in, double degrees, 
       }
       // Each of value and `inside` changes by at most the range a pixel in either direction.
       // Roundings: two weights' products and differences (4), the dot product (4), the mix (4).
-      const double added = kRange * (2 * 2 * coordinate_error + gamma(12, u));
+      const double added = kRange * (2 * 2 * coordinate_error + roundings(12, u, 12));
       for (int c = 0; c < 3; ++c) {
         result.at(y, x, c) = {inside * sum[c] + (1 - inside) * static_cast<double>(spec.fill),
                               error + added};
@@ -205,6 +205,7 @@ std::int64_t behind_border(std::int64_t i, std::int64_t size, Border border) {
 /// All taps at once, as a sum over a square.
 Image blur(const AugmentSpec& spec, const AugmentDraw& draw, const Image& in, double u) {
   const int radius = spec.blur_taps / 2;
+  const int terms = spec.blur_taps * spec.blur_taps;
   Image result(in.h, in.w);
   for (std::int64_t y = 0; y < in.h; ++y) {
     for (std::int64_t x = 0; x < in.w; ++x) {
@@ -226,7 +227,7 @@ Image blur(const AugmentSpec& spec, const AugmentDraw& draw, const Image& in, do
       // Two passes: k products and k - 1 sums, each relative to the sum of the terms; underflow.
       for (int c = 0; c < 3; ++c) {
         result.at(y, x, c).bound +=
-            kRange * weight_sum * gamma(2 * spec.blur_taps, u) + 2 * spec.blur_taps * 0x1p-126;
+            kRange * weight_sum * roundings(2 * spec.blur_taps, u, terms) + 2 * terms * 0x1p-126;
       }
     }
   }
@@ -283,14 +284,17 @@ std::vector<Expected> augment_oracle(const AugmentSpec& spec, const AugmentDraw&
     const double mean = static_cast<double>(spec.mean[i % 3]);
     const double deviation = static_cast<double>(spec.deviation[i % 3]);
     const Expected v = image.pixels[i];
-    // Product, difference and quotient round once each; by 1, of 0 and by 1 not at all.
     const double product = v.value * scale;
     const double difference = product - mean;
     const double result = difference / deviation;
-    const double error = (std::fabs(scale) * v.bound + (scale == 1 ? 0 : u * std::fabs(product)) +
-                          (mean == 0 ? 0 : u * std::fabs(difference))) /
-                             std::fabs(deviation) +
-                         (deviation == 1 ? 0 : u * std::fabs(result));
+    // Product, difference and quotient round once each, and the oracle's do; by 1, of 0 and by 1
+    // not at all.
+    const double each = u + 0x1p-53;
+    const double error =
+        (std::fabs(scale) * v.bound + (scale == 1 ? 0 : each * std::fabs(product)) +
+         (mean == 0 ? 0 : each * std::fabs(difference))) /
+            std::fabs(deviation) +
+        (deviation == 1 ? 0 : each * std::fabs(result));
     image.pixels[i] = stored(result, error * (1 + 4 * u), type);
   }
   return image.pixels;
