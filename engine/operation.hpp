@@ -19,7 +19,11 @@ enum class OpKind : std::uint8_t {
   copy,         ///< src r, dst w. Equal byte counts.
   cast,         ///< x r, y w. Same layout and shape; f32 to bf16, or bf16 to f32.
   u8_to_float,  ///< x r u8 nhwc, y w T nhwc|zorder. y = scale * x.
-  permute,      ///< x r, y w. Same type and shape, layouts among nchw, nhwc, zorder.
+  /// x r u8 nhwc [N,in_h,in_w,3], header r, tables r flat, y w T [N,out_h,out_w,3] nhwc|zorder.
+  /// y = what `augment` says, with each sample's draw from the header. Workspace where it is not
+  /// done by one kernel.
+  augment,
+  permute,  ///< x r, y w. Same type and shape, layouts among nchw, nhwc, zorder.
 
   conv1x1_forward,           ///< x r [N,H,W,C], w r [K,1,1,C], y w [N,H,W,K]. nhwc or zorder.
   conv1x1_backward_data,     ///< dy r, w r, dx w.

@@ -3,6 +3,7 @@
 #include <stdexcept>
 #include <tandem/engine/op_access.hpp>
 #include <tandem/engine/ops_host.hpp>
+#include <tandem/kernels/augment.hpp>
 #include <tandem/kernels/bf16.hpp>
 #include <tandem/kernels/cast.hpp>
 #include <tandem/kernels/conv3x3.hpp>
@@ -97,6 +98,15 @@ void u8_to_float(const Operation& op, void* const* p) {
     using T = typename decltype(type)::type;
     host::u8_to_float(image_shape(x), as<std::uint8_t>(p[0]), op.scale, order_of(y.layout),
                       as<T>(p[1]));
+  });
+}
+
+void augment(const Operation& op, void* const* p) {
+  const TensorDesc& y = desc(op, 3);
+  with_type(y.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    host::augment(op.augment, p[2], y.n, as<std::uint8_t>(p[0]), draws_behind(p[1], y.n),
+                  order_of(y.layout), as<T>(p[3]));
   });
 }
 

@@ -11,6 +11,7 @@ namespace tandem::host {
 void copy(const Operation& op, void* const* pointers);
 void cast(const Operation& op, void* const* pointers);
 void u8_to_float(const Operation& op, void* const* pointers);
+void augment(const Operation& op, void* const* pointers);
 void permute(const Operation& op, void* const* pointers);
 
 void conv1x1_forward(const Operation& op, void* const* pointers);

@@ -38,6 +38,16 @@ const char* name_of(Access access) {
   return "rw";
 }
 
+/// Every member of the settings of an augmentation, and whether it takes one kernel a part.
+std::string augment_text(const AugmentSpec& a, bool plain) {
+  return fmt::format(
+      " in {}x{} crop {}x{} out {}x{} padding {} antialias {:d} rotate {:d} rotation {} "
+      "blur_taps {} border {} fill {} scale {} mean {},{},{} deviation {},{},{} plain {:d}",
+      a.in_h, a.in_w, a.crop_h, a.crop_w, a.out_h, a.out_w, a.padding, a.antialias, a.rotate,
+      static_cast<int>(a.rotation), a.blur_taps, static_cast<int>(a.border), a.fill, a.scale,
+      a.mean[0], a.mean[1], a.mean[2], a.deviation[0], a.deviation[1], a.deviation[2], plain);
+}
+
 [[noreturn]] void refuse(const std::string& message) { throw Error(ErrorCode::usage, message); }
 
 const Buffer& buffer_of(const Plan& plan, const Operand& operand, const std::string& where) {
@@ -201,6 +211,8 @@ std::string to_text(const Plan& plan) {
           fmt::format("  {} {} lane {} math {} scale {} ignore {}", op_info(operation.kind).name,
                       operation.name, static_cast<int>(operation.lane),
                       static_cast<int>(operation.math), operation.scale, operation.ignore_label);
+      if (operation.kind == OpKind::augment)
+        text += augment_text(operation.augment, operation.plain);
       for (const Operand& operand : operation.operands)
         text += fmt::format(" | {} {} {}{}", name_of(operand.access), operand.buffer,
                             to_string(operand.desc), operand.workspace ? " workspace" : "");

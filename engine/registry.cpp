@@ -5,10 +5,12 @@
 #include <array>
 #include <cstdint>
 #include <limits>
+#include <tandem/engine/augment_draw.hpp>
 #include <tandem/engine/error.hpp>
 #include <tandem/engine/op_access.hpp>
 #include <tandem/engine/ops_host.hpp>
 #include <tandem/engine/registry.hpp>
+#include <tandem/kernels/augment.hpp>
 #include <tandem/kernels/batch_header.hpp>
 #include <tandem/kernels/softmax_xent.hpp>
 
@@ -157,6 +159,24 @@ void check_u8_to_float(const Operation& op) {
   require_dims_of(op, 1, desc(op, 0));
 }
 
+void check_augmentation(const Operation& op) {
+  const AugmentSpec& spec = op.augment;
+  try {
+    check_augment(spec);
+  } catch (const Error& error) {
+    refuse(op, error.what());
+  }
+  const std::int64_t n = desc(op, 0).n;
+  require_type(op, 0, DType::u8);
+  require_layout(op, 0, Layout::nhwc);
+  require_dims(op, 0, n, spec.in_h, spec.in_w, kAugmentChannels);
+  require_bytes(op, 1, batch_header_bytes(n));
+  require_bytes(op, 2, augment_table_bytes(spec));
+  require_float(op, 3);
+  require_channels_last(op, 3);
+  require_dims(op, 3, n, spec.out_h, spec.out_w, kAugmentChannels);
+}
+
 void check_permute(const Operation& op) {
   require(op, 0, desc(op, 0).layout != Layout::flat, "nchw, nhwc or zorder");
   require(op, 1, desc(op, 1).layout != Layout::flat, "nchw, nhwc or zorder");
@@ -293,6 +313,10 @@ void check_callable(const Operation& op) {
 
 std::size_t no_workspace(const Operation&) { return 0; }
 
+std::size_t augment_workspace(const Operation& op) {
+  return is_one_kernel(op) ? 0 : augment_plain_bytes(op.augment, desc(op, 0).n);
+}
+
 /// Enough for the host's body and for the CUDA body, which widens bf16 operands.
 template <std::size_t (*host_bytes)(const Operation&)>
 std::size_t conv3x3_workspace(const Operation& op) {
@@ -318,6 +342,8 @@ constexpr std::array<OpSpec, kOpKindCount> kSpecs = {{
   {K::copy,        info("copy", check_copy, host::copy),                      {r("src"), w("dst")}},
   {K::cast,        info("cast", check_cast, host::cast),                      {r("x"), w("y")}},
   {K::u8_to_float, info("u8_to_float", check_u8_to_float, host::u8_to_float), {r("x"), w("y")}},
+  {K::augment,     info("augment", check_augmentation, host::augment, augment_workspace),
+   {r("x"), r("header"), r("tables"), w("y")}},
   {K::permute,     info("permute", check_permute, host::permute),             {r("x"), w("y")}},
 
   {K::conv1x1_forward,

@@ -7,6 +7,7 @@
 #include <string>
 #include <tandem/engine/error.hpp>
 #include <tandem/engine/registry.hpp>
+#include <tandem/kernels/augment.hpp>
 #include <tandem/tests/support/op_cases.hpp>
 
 namespace tandem::test {
@@ -144,7 +145,7 @@ TEST_P(EveryCheck, RefusesAnotherType) {
       TensorDesc& desc = op.operands[i].desc;
       if (desc.dtype == type || desc.layout == Layout::flat) continue;
       const bool one_float = kind() == OpKind::relu_forward || kind() == OpKind::argmax ||
-                             kind() == OpKind::u8_to_float;
+                             kind() == OpKind::u8_to_float || kind() == OpKind::augment;
       if (one_float && type == DType::f64 && desc.dtype == DType::f32) continue;  // T = f64
       desc.dtype = type;
       EXPECT_TRUE(refused(op)) << op.operands[i].name << " as " << name_of(type);
@@ -286,6 +287,71 @@ TEST(OpsCheck, HalvingNeedsAnEvenSide) {
     op.operands[2].desc.h = op.operands[2].desc.w = half;
     EXPECT_TRUE(refused(op)) << side;
   }
+}
+
+TEST(OpsCheck, AnAugmentationNeedsGoodSettingsAndTheirSizes) {
+  const auto changed = [](auto change) {
+    Operation op = good(OpKind::augment, Layout::zorder);
+    change(op);
+    return op;
+  };
+  EXPECT_FALSE(refused(changed([](Operation&) {})));
+  // The settings, in the words of check_augment().
+  const Operation large = changed([](Operation& op) { op.augment.crop_h = op.augment.in_h + 1; });
+  try {
+    check_operation(large);
+    ADD_FAILURE() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::usage);
+    for (const char* part : {"augment 'tested.augment'", "crop_h"})
+      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+  }
+  EXPECT_TRUE(refused(changed([](Operation& op) { op.augment.blur_taps = 4; })));
+  // Each size of the pictures and of the result is one of the settings.
+  EXPECT_TRUE(refused(changed([](Operation& op) { ++op.augment.in_h; }), "x"));
+  EXPECT_TRUE(refused(changed([](Operation& op) { ++op.augment.in_w; }), "x"));
+  EXPECT_TRUE(refused(changed([](Operation& op) { op.operands[3].desc.h /= 2; })));
+  // A draw a sample lies behind the header.
+  const auto with_header = [&](std::size_t bytes) {
+    return changed([&](Operation& op) { op.operands[1].desc = byte_desc(bytes); });
+  };
+  const std::size_t bytes = batch_header_bytes(case_sizes()[0].n);
+  EXPECT_FALSE(refused(with_header(bytes)));
+  EXPECT_TRUE(refused(with_header(bytes - 1), "header"));
+  const std::size_t table_bytes = augment_table_bytes(changed([](Operation&) {}).augment);
+  const auto with_tables = [&](std::size_t size) {
+    return changed([&](Operation& op) { op.operands[2].desc = byte_desc(size); });
+  };
+  EXPECT_FALSE(refused(with_tables(table_bytes)));
+  EXPECT_TRUE(refused(with_tables(table_bytes - 1), "tables"));
+  // Z-order of what has none.
+  const Operation oblong = changed([](Operation& op) {
+    op.augment.out_h = op.operands[3].desc.h = 3;
+    op.augment.out_w = op.operands[3].desc.w = 5;
+  });
+  EXPECT_TRUE(refused(oblong, "y"));
+  for (Layout layout : {Layout::nchw, Layout::flat}) {
+    EXPECT_TRUE(refused(changed([&](Operation& op) { op.operands[3].desc.layout = layout; }), "y"));
+    EXPECT_TRUE(refused(changed([&](Operation& op) { op.operands[0].desc.layout = layout; }), "x"));
+  }
+}
+
+TEST(OpsCheck, AnAugmentationOfOneKernelNeedsNoWorkspace) {
+  Operation op = good(OpKind::augment);
+  const auto workspace = op_info(OpKind::augment).workspace;
+  EXPECT_EQ(workspace(op), 0u);
+  const std::size_t plain_bytes = augment_plain_bytes(op.augment, op.operands[0].desc.n);
+  ASSERT_GT(plain_bytes, 0u);
+  op.plain = true;
+  EXPECT_EQ(workspace(op), plain_bytes);
+  op.operands.push_back({99, byte_desc(plain_bytes), Access::write, "scratch", true});
+  EXPECT_FALSE(refused(op));
+  op.operands.back().desc = byte_desc(plain_bytes - 1);
+  EXPECT_TRUE(refused(op));
+  op.operands.pop_back();
+  op.plain = false;
+  op.augment.border = Border::symmetric;  // which takes the plain path
+  EXPECT_EQ(workspace(op), augment_plain_bytes(op.augment, op.operands[0].desc.n));
 }
 
 // Labels are bytes, and the sizes of a matrix product are 32 bits wide.

@@ -4,9 +4,12 @@
 #include <cmath>
 #include <cstring>
 #include <memory>
+#include <numeric>
 #include <random>
 #include <stdexcept>
+#include <tandem/engine/augment_draw.hpp>
 #include <tandem/engine/registry.hpp>
+#include <tandem/tests/support/augment_oracle.hpp>
 #include <tandem/tests/support/op_cases.hpp>
 
 namespace tandem::test {
@@ -25,6 +28,24 @@ bool OpCase::is_header(std::size_t operand) const {
 }
 bool OpCase::is_result(std::size_t operand) const {
   return operation.operands.at(operand).name == "result";
+}
+
+std::vector<std::vector<Expected>> OpCase::expected() const {
+  if (operation.kind != OpKind::augment) return oracle(operation, values, header);
+  const AugmentSpec& spec = operation.augment;
+  const std::vector<std::uint8_t> pictures(values[0].begin(), values[0].end());
+  const auto picture = static_cast<std::size_t>(spec.in_h * spec.in_w * kAugmentChannels);
+  std::vector<Expected> y;
+  for (std::size_t i = 0; i < draws.size(); ++i) {
+    // By nearest the cases turn by half a circle or not at all: the pixels, backwards or as they
+    // are.
+    std::vector<std::int64_t> sources(static_cast<std::size_t>(spec.out_h * spec.out_w));
+    std::iota(sources.begin(), sources.end(), 0);
+    if (draws[i].turn == Turn::half) std::reverse(sources.begin(), sources.end());
+    const auto one = augment_oracle(spec, draws[i], pictures.data() + i * picture, type, sources);
+    y.insert(y.end(), one.begin(), one.end());
+  }
+  return {{}, {}, {}, y};
 }
 
 std::vector<DType> storage_types(OpKind kind) {
@@ -76,6 +97,11 @@ class CaseBuilder {
   CaseBuilder& read_write(const char* name, const TensorDesc& desc) {
     return add(name, desc, Access::read_write);
   }
+  CaseBuilder& read(const char* name, const std::vector<std::uint8_t>& bytes) {
+    append(name, byte_desc(bytes.size()), Access::read);
+    case_.values.back().assign(bytes.begin(), bytes.end());
+    return *this;
+  }
   CaseBuilder& header() {
     append("header", byte_desc(batch_header_bytes(case_.sizes.n)), Access::read);
     return *this;
@@ -113,6 +139,50 @@ void draw_labels(OpCase& op_case, std::size_t operand) {
     if (!ignored) ++count;
   }
   set_count(op_case.header, count);
+}
+
+/// A shrunk and an enlarged side, so that the tables matter. `plain`: what one kernel cannot do.
+AugmentSpec augment_spec(std::int64_t out_h, std::int64_t out_w, bool plain) {
+  AugmentSpec spec;
+  spec.out_h = out_h;
+  spec.out_w = out_w;
+  spec.crop_h = out_h + 2;
+  spec.crop_w = std::max<std::int64_t>(1, out_w - 1);
+  spec.in_h = spec.crop_h + 3;
+  spec.in_w = spec.crop_w + 2;
+  spec.rotate = true;
+  spec.blur_taps = 5;
+  const float mean[] = {0.4f, 0.5f, 0.6f}, deviation[] = {0.25f, 0.2f, 0.3f};
+  std::copy(std::begin(mean), std::end(mean), spec.mean);
+  std::copy(std::begin(deviation), std::end(deviation), spec.deviation);
+  if (plain) {
+    spec.padding = 2;
+    spec.rotation = Interpolation::bilinear;
+    spec.border = Border::replicate;
+    spec.fill = 80;
+  } else {
+    spec.border = std::min(out_h, out_w) > 2 ? Border::reflect : Border::constant;
+  }
+  return spec;
+}
+
+std::vector<std::uint8_t> augment_tables(const AugmentSpec& spec) {
+  std::vector<std::uint8_t> bytes(augment_table_bytes(spec));
+  fill_augment_tables(spec, bytes.data());
+  return bytes;
+}
+
+void draw_augments(OpCase& op_case, std::uint64_t seed) {
+  const AugmentSpec& spec = op_case.operation.augment;
+  const bool nearest = spec.rotation == Interpolation::nearest;
+  AugmentRanges ranges;
+  ranges.flip_probability = 0.5;
+  op_case.draws.clear();
+  for (std::int64_t i = 0; i < op_case.sizes.n; ++i) {
+    AugmentDraw draw = draw_augment(spec, ranges, seed, 0, i);
+    if (nearest) draw.degrees = i % 2 == 0 ? 180.0f : 0.0f;
+    op_case.draws.push_back(force_augment(spec, draw));
+  }
 }
 
 /// The padding of a partial batch has no gradient.
@@ -200,6 +270,14 @@ OpCase make_case(OpKind kind, DType type, Layout layout, const CaseSizes& s, Lay
       build.read("x", bytes).write("y", x);
       break;
     }
+    case OpKind::augment: {
+      op.augment = augment_spec(h, w, false);
+      const TensorDesc pictures{DType::u8, Layout::nhwc, s.n, op.augment.in_h, op.augment.in_w, 3};
+      build.read("x", pictures).header().read("tables", augment_tables(op.augment));
+      build.write("y", {type, layout, s.n, h, w, 3});
+      draw_augments(result, 1);
+      break;
+    }
     case OpKind::permute: {
       TensorDesc target = x;
       target.layout = to;
@@ -277,6 +355,19 @@ OpCase make_case(OpKind kind, DType type, Layout layout, const CaseSizes& s, Lay
   return result;
 }
 
+OpCase make_plain_augment_case(DType type, Layout layout, const CaseSizes& sizes) {
+  OpCase result = make_case(OpKind::augment, type, layout, sizes);
+  result.name += " plain";
+  Operation& op = result.operation;
+  op.augment = augment_spec(op.augment.out_h, op.augment.out_w, true);
+  op.plain = true;
+  const std::vector<std::uint8_t> tables = augment_tables(op.augment);
+  op.operands[2].desc = byte_desc(tables.size());
+  result.values[2].assign(tables.begin(), tables.end());
+  draw_augments(result, 2);
+  return result;
+}
+
 namespace {
 
 /// Sizes of one kind beyond any block that its body may work in.
@@ -324,6 +415,7 @@ std::vector<OpCase> op_cases(OpKind kind) {
     case OpKind::copy:
     case OpKind::cast:
     case OpKind::u8_to_float:
+    case OpKind::augment:
     case OpKind::conv1x1_forward:
     case OpKind::conv1x1_backward_data:
     case OpKind::conv1x1_backward_weights:
@@ -341,6 +433,7 @@ std::vector<OpCase> op_cases(OpKind kind) {
     for (auto [from, to] : layouts) {
       for (const CaseSizes& sizes : all_sizes) {
         cases.push_back(make_case(kind, type, from, sizes, to));
+        if (kind == OpKind::augment) cases.push_back(make_plain_augment_case(type, from, sizes));
       }
     }
   }
@@ -355,6 +448,8 @@ std::vector<OpCase> op_cases(OpKind kind) {
 }
 
 void redraw(OpCase& op_case, std::size_t operand) {
+  if (op_case.operation.kind == OpKind::augment && op_case.is_header(operand))
+    return draw_augments(op_case, 3);
   if (op_case.is_header(operand)) {
     op_case.header.step += 1;
     op_case.header.learning_rate *= 2;
@@ -367,6 +462,14 @@ void redraw(OpCase& op_case, std::size_t operand) {
       if (label == op_case.operation.ignore_label) continue;
       label = std::fmod(label + 1, static_cast<double>(op_case.sizes.k));
     }
+    return;
+  }
+  if (o.name == "tables") {
+    AugmentSpec other = op_case.operation.augment;
+    --other.crop_h;
+    std::vector<std::uint8_t> tables = augment_tables(other);
+    tables.resize(o.desc.bytes());
+    op_case.values[operand].assign(tables.begin(), tables.end());
     return;
   }
   op_case.values[operand] = draw(o.desc, op_case.name + o.name + " again");
@@ -424,8 +527,10 @@ OpMemory::OpMemory(const OpCase& op_case, unsigned char poison) : case_(op_case)
     if (operand.access == Access::write) {
       std::memset(start, poison, operand.desc.bytes());
     } else if (case_.is_header(i)) {
-      // Sample ids and augmentation parameters, which no operation here uses, stay NaN.
+      // Sample ids stay NaN, and augmentation parameters where the operation is no augment.
       std::memcpy(start, &case_.header, sizeof(BatchHeader));
+      std::byte* draws = start + sizeof(BatchHeader) + case_.sizes.n * sizeof(std::int64_t);
+      std::memcpy(draws, case_.draws.data(), case_.draws.size() * sizeof(AugmentDraw));
     } else {
       const auto bytes = encode(operand.desc, case_.values[i]);
       std::memcpy(start, bytes.data(), bytes.size());

@@ -34,11 +34,12 @@ struct OpCase {
   Operation operation;
   std::vector<Raster> values;  ///< one an operand; empty for headers and what is only written
   BatchHeader header;
+  std::vector<AugmentDraw> draws;  ///< behind the header, one a sample; augment only
 
   bool is_header(std::size_t operand) const;
   bool is_result(std::size_t operand) const;
 
-  std::vector<std::vector<Expected>> expected() const { return oracle(operation, values, header); }
+  std::vector<std::vector<Expected>> expected() const;
 };
 
 /// Storage types T that a kind is offered in.
@@ -48,6 +49,9 @@ std::vector<DType> storage_types(OpKind kind);
 /// permute it is the source's and `to` the target's.
 OpCase make_case(OpKind kind, DType type, Layout layout, const CaseSizes& sizes,
                  Layout to = Layout::nhwc);
+
+/// An augmentation that takes one kernel a part; that of make_case() takes one kernel.
+OpCase make_plain_augment_case(DType type, Layout layout, const CaseSizes& sizes);
 
 /// All sizes, types and layouts of a kind; empty for callable.
 std::vector<OpCase> op_cases(OpKind kind);
@@ -59,7 +63,8 @@ std::string kind_name(OpKind kind);
 std::string kind_test_name(const ::testing::TestParamInfo<int>& kind);
 std::string type_test_name(const ::testing::TestParamInfo<DType>& type);
 
-/// Other values for a read operand, of the same type and shape.
+/// Other values for a read operand, of the same type and shape. Tables of an augmentation become
+/// those of a slightly smaller crop.
 void redraw(OpCase& op_case, std::size_t operand);
 
 /// Sets the header's derived numbers from a count, as the maker of a batch does.

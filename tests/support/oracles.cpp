@@ -406,6 +406,7 @@ Outputs oracle(const Operation& op, const std::vector<Raster>& v, const BatchHea
       return sgd(op, v[1], v[2], header);
     case OpKind::sgd_momentum:
       return sgd_momentum(op, v[1], v[2], v[3], header);
+    case OpKind::augment:  // see OpCase::expected()
     case OpKind::callable:
       break;
   }
