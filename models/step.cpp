@@ -94,6 +94,12 @@ Tensor parameter_as(PlanBuilder& plan, Part& part, std::size_t p, DType type) {
 /// One pixel has one order: there a layout is only a name.
 bool is_one_pixel(const TensorDesc& desc) { return desc.h * desc.w == 1; }
 
+/// Equal, but perhaps for the name of the order of one pixel.
+bool is_same_memory(TensorDesc a, const TensorDesc& b) {
+  if (is_one_pixel(a)) a.layout = b.layout;
+  return a == b;
+}
+
 /// The tensor with its pixels in another order: a permuted copy where they have to move.
 Tensor in_layout(PlanBuilder& plan, const Part& part, std::size_t layer, const char* what,
                  const Tensor& x, Layout layout) {
@@ -192,8 +198,8 @@ Tape forward(PlanBuilder& plan, Part& part, const Tensor& input, const Tensor& o
       const bool last = i + 1 == part.layers.size();
       TensorDesc desc = output_desc(layer, step.x.desc);
       if (last) desc.dtype = output.desc.dtype;
-      if (last && is_one_pixel(desc)) desc.layout = output.desc.layout;
-      step.y = last && desc == output.desc ? output : scratch(plan, part, i, "y", desc);
+      step.y = last && is_same_memory(desc, output.desc) ? Tensor{output.buffer, desc}
+                                                         : scratch(plan, part, i, "y", desc);
       const Tensor weight = parameter_as(plan, part, w, step.x.desc.dtype);
       const Tensor bias = parameter_as(plan, part, w + 1, desc.dtype);
       add(plan, part, i, ops_of(layer).forward,

@@ -3,15 +3,20 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <tandem/engine/augment_draw.hpp>
 #include <tandem/engine/error.hpp>
+#include <tandem/kernels/augment.hpp>
 #include <tandem/kernels/bf16.hpp>
+#include <tandem/kernels/softmax_xent.hpp>
 #include <tandem/models/step.hpp>
 #include <tandem/models/trainer.hpp>
 
 namespace tandem {
 namespace {
 
-/// What a batch brings along, in the slot it lies in.
+/// What a batch brings along, in the slot it lies in. `images` is what the next stage reads: bytes,
+/// floats, or in the end the features.
 struct BatchTensors {
   Tensor images, labels, header;
 };
@@ -21,16 +26,78 @@ struct Planned {
   Plan plan;
   BatchTensors input;
   Part frozen, trained;
+  Tensor augment_tables;  ///< buffer -1: no such stage
 };
 
+bool has_frozen(const EngineConfig& config) { return !config.frozen.layers().empty(); }
+bool has_augment_stage(const EngineConfig& config) {
+  return config.augment.has_value() && !config.augment_on_cpu;
+}
+bool takes_floats(const EngineConfig& config) {
+  return config.augment.has_value() && config.augment_on_cpu;
+}
+
+/// In messages and in names of buffers. Without a frozen part the trained one is all there is.
+constexpr const char* kFrozenName = "encoder";
+const char* trained_name(const EngineConfig& config) {
+  return has_frozen(config) ? "decoder" : "model";
+}
+
+[[noreturn]] void refuse(const std::string& what) { throw Error(ErrorCode::usage, what); }
+
+/// picture_sizes() of a part; errors name the part.
+std::vector<PictureSize> sizes_of(const char* part, const Sequential& model,
+                                  const PictureSize& picture) {
+  try {
+    return picture_sizes(model, picture.height, picture.width);
+  } catch (const Error& error) {
+    refuse(fmt::format("{}: {}", part, error.what()));
+  }
+}
+
+/// What comes out of the frozen part: what the trained part reads.
+PictureSize features_size(const EngineConfig& config) {
+  return sizes_of(kFrozenName, config.frozen, {3, config.image, config.image}).back();
+}
+/// What comes out of the trained part: a channel a class.
+PictureSize logits_size(const EngineConfig& config) {
+  return sizes_of(trained_name(config), config.trained, features_size(config)).back();
+}
+
 void check_config(const EngineConfig& config) {
+  constexpr std::int64_t kMostSide = 8192;
   if (config.batch < 1 || config.batch > kMaxBatch)
-    throw Error(ErrorCode::usage,
-                fmt::format("batch is {}; allowed: 1 .. {}", config.batch, kMaxBatch));
-  if (config.frozen.out_channels() != config.trained.in_channels())
-    throw Error(ErrorCode::usage,
-                fmt::format("the frozen part ends in {} channels, the trained part starts with {}",
-                            config.frozen.out_channels(), config.trained.in_channels()));
+    refuse(fmt::format("batch is {}; allowed: 1 .. {}", config.batch, kMaxBatch));
+  if (config.image < 1 || config.image > kMostSide)
+    refuse(fmt::format("image is {}; allowed: 1 .. {}", config.image, kMostSide));
+  if (config.trained.layers().empty()) refuse("the trained part has 0 layers; allowed: 1 or more");
+
+  constexpr std::int64_t kColours = 3;
+  const Sequential& first = has_frozen(config) ? config.frozen : config.trained;
+  if (first.in_channels() != kColours)
+    refuse(fmt::format("the {} part starts with {} channels; pictures have {}",
+                       has_frozen(config) ? "frozen" : "trained", first.in_channels(), kColours));
+  if (const PictureSize features = features_size(config);
+      features.channels != config.trained.in_channels())
+    refuse(fmt::format("the frozen part ends in {} channels, the trained part starts with {}",
+                       features.channels, config.trained.in_channels()));
+  if (const std::int64_t classes = logits_size(config).channels; classes > kMaxClasses)
+    refuse(fmt::format("the trained part ends in {} channels, one a class; allowed: 1 .. {}",
+                       classes, kMaxClasses));
+
+  if (!config.augment) {
+    if (config.augment_on_cpu) refuse("augment_on_cpu is on, but augment is not set");
+    return;
+  }
+  const AugmentSpec& augment = *config.augment;
+  check_augment(augment);
+  if (augment.in_h != augment.in_w)
+    refuse(fmt::format("augmentation: in_h is {} and in_w is {}; allowed: squares", augment.in_h,
+                       augment.in_w));
+  for (const auto& [name, value] : {std::pair{"out_h", augment.out_h}, {"out_w", augment.out_w}})
+    if (value != config.image)
+      refuse(fmt::format("augmentation: {} is {}; allowed: the network's image size, {}", name,
+                         value, config.image));
 }
 
 void add_copy(PlanBuilder& plan, const std::string& name, const Tensor& from, const Tensor& to) {
@@ -46,11 +113,6 @@ Tensor add_tensor(PlanBuilder& plan, std::string name, const TensorDesc& desc, S
   return {plan.add_buffer(std::move(name), desc, scope, index), desc};
 }
 
-TensorDesc image_desc(const EngineConfig& config, DType type, Layout layout,
-                      std::int64_t channels) {
-  return {type, layout, config.batch, config.image, config.image, channels};
-}
-
 DType storage_of(const EngineConfig& config) {
   return config.precision == Precision::bf16 ? DType::bf16 : DType::f32;
 }
@@ -58,8 +120,35 @@ Math math_of(const EngineConfig& config) {
   return config.precision == Precision::tf32 ? Math::tf32 : Math::strict;
 }
 
+TensorDesc picture_desc(const EngineConfig& config, DType type, Layout layout,
+                        const PictureSize& size) {
+  return {type, layout, config.batch, size.height, size.width, size.channels};
+}
+
+/// Between stages: in Z-order, as most layers want it, where there is one.
+TensorDesc handed_on_desc(const EngineConfig& config, const PictureSize& size) {
+  const bool power_of_two = (size.height & (size.height - 1)) == 0;
+  const bool zorder = size.height == size.width && power_of_two;
+  return picture_desc(config, storage_of(config), zorder ? Layout::zorder : Layout::nhwc, size);
+}
+
+/// The data set's pictures, or what the loader's workers made of them.
+TensorDesc input_desc(const EngineConfig& config) {
+  const std::int64_t side = has_augment_stage(config) ? config.augment->in_h : config.image;
+  return picture_desc(config, takes_floats(config) ? DType::f32 : DType::u8, Layout::nhwc,
+                      {3, side, side});
+}
+
+TensorDesc logits_desc(const EngineConfig& config) {
+  return picture_desc(config, DType::f32, Layout::nhwc, logits_size(config));
+}
+
+/// One label a pixel of the logits.
 TensorDesc labels_desc(const EngineConfig& config) {
-  return image_desc(config, DType::u8, Layout::nhwc, 1);
+  TensorDesc desc = logits_desc(config);
+  desc.dtype = DType::u8;
+  desc.c = 1;
+  return desc;
 }
 
 TensorDesc header_desc(const EngineConfig& config) {
@@ -67,51 +156,84 @@ TensorDesc header_desc(const EngineConfig& config) {
 }
 
 /// Stage 0: the batch leaves its input slot.
-BatchTensors add_copy_stage(PlanBuilder& plan, const EngineConfig& config,
-                            const BatchTensors& input) {
+void add_copy_stage(PlanBuilder& plan, BatchTensors& batch) {
   plan.begin_stage("copy");
-  const BatchTensors batch{
-      add_tensor(plan, "images", input.images.desc, Scope::handover, 0),
-      add_tensor(plan, "labels", input.labels.desc, Scope::handover, 0),
-      add_tensor(plan, "header", header_desc(config), Scope::handover, 0),
+  const BatchTensors copied{
+      add_tensor(plan, "images", batch.images.desc, Scope::handover, 0),
+      add_tensor(plan, "labels", batch.labels.desc, Scope::handover, 0),
+      add_tensor(plan, "header", batch.header.desc, Scope::handover, 0),
   };
-  add_copy(plan, "images", input.images, batch.images);
-  add_copy(plan, "labels", input.labels, batch.labels);
-  add_copy(plan, "header", input.header, batch.header);
-  return batch;
+  add_copy(plan, "images", batch.images, copied.images);
+  add_copy(plan, "labels", batch.labels, copied.labels);
+  add_copy(plan, "header", batch.header, copied.header);
+  batch = copied;
 }
 
-/// Stage 1: features = frozen(images). Labels and header pass through.
-Tensor add_encode_stage(PlanBuilder& plan, const EngineConfig& config, Part& frozen,
-                        BatchTensors& batch) {
-  plan.begin_stage("encode");
-  const Tensor x = add_tensor(plan, "x", image_desc(config, frozen.storage, Layout::zorder, 3),
-                              Scope::scratch, plan.stage());
-  Operation convert;
-  convert.kind = OpKind::u8_to_float;
-  convert.name = "u8_to_float";
-  convert.scale = config.input_scale;
-  convert.operands = {plan.read(batch.images.buffer, batch.images.desc),
-                      plan.write(x.buffer, x.desc)};
-  plan.add(std::move(convert));
+/// What later stages need passes through a stage that has made `images`.
+void pass_on(PlanBuilder& plan, const Tensor& images, BatchTensors& batch) {
+  const BatchTensors passed{
+      images,
+      add_tensor(plan, "labels", batch.labels.desc, Scope::handover, plan.stage()),
+      add_tensor(plan, "header", batch.header.desc, Scope::handover, plan.stage()),
+  };
+  add_copy(plan, "labels", batch.labels, passed.labels);
+  add_copy(plan, "header", batch.header, passed.header);
+  batch = passed;
+}
 
-  std::int64_t side = config.image;
-  for (const Layer& layer : frozen.layers) {
-    if (layer.kind == LayerKind::transposed_conv) side *= 2;
-    if (layer.kind == LayerKind::conv && layer.stride == 2) side /= 2;
+/// images = augment(images): what the network reads. Returns the tables, which the host fills.
+Tensor add_augment_stage(PlanBuilder& plan, const EngineConfig& config, BatchTensors& batch) {
+  plan.begin_stage("augment");
+  const std::size_t bytes = augment_table_bytes(*config.augment);
+  const Tensor tables = add_tensor(plan, "augment.tables", byte_desc(bytes), Scope::persistent);
+  const TensorDesc desc = handed_on_desc(config, {3, config.image, config.image});
+  const Tensor x = add_tensor(plan, "x", desc, Scope::handover, plan.stage());
+  Operation augment;
+  augment.kind = OpKind::augment;
+  augment.name = "augment";
+  augment.augment = *config.augment;
+  augment.plain = config.plain_augment;
+  augment.operands = {plan.read(batch.images.buffer, batch.images.desc),
+                      plan.read(batch.header.buffer, batch.header.desc),
+                      plan.read(tables.buffer, tables.desc), plan.write(x.buffer, x.desc)};
+  plan.add(std::move(augment));
+  pass_on(plan, x, batch);
+  return tables;
+}
+
+/// The network's input as its first layer reads it, in the stage of that layer.
+Tensor add_input(PlanBuilder& plan, const EngineConfig& config, const Tensor& images) {
+  if (has_augment_stage(config)) return images;
+  const TensorDesc desc = handed_on_desc(config, {3, config.image, config.image});
+  if (images.desc == desc) return images;
+  const Tensor x = add_tensor(plan, "x", desc, Scope::scratch, plan.stage());
+  if (takes_floats(config)) {
+    convert(plan, "input", images, x);
+    return x;
   }
-  const TensorDesc desc{frozen.storage, Layout::zorder, config.batch,
-                        side,           side,           config.frozen.out_channels()};
-  const Tensor features = add_tensor(plan, "features", desc, Scope::handover, 1);
-  forward(plan, frozen, x, features);
+  Operation to_float;
+  to_float.kind = OpKind::u8_to_float;
+  to_float.name = "u8_to_float";
+  to_float.scale = config.input_scale;
+  to_float.operands = {plan.read(images.buffer, images.desc), plan.write(x.buffer, x.desc)};
+  plan.add(std::move(to_float));
+  return x;
+}
 
-  const Tensor labels = add_tensor(plan, "labels", batch.labels.desc, Scope::handover, 1);
-  const Tensor header = add_tensor(plan, "header", batch.header.desc, Scope::handover, 1);
-  add_copy(plan, "labels", batch.labels, labels);
-  add_copy(plan, "header", batch.header, header);
-  batch.labels = labels;
-  batch.header = header;
-  return features;
+/// images = frozen(images): the features.
+void add_encode_stage(PlanBuilder& plan, const EngineConfig& config, Part& frozen,
+                      BatchTensors& batch) {
+  plan.begin_stage("encode");
+  const Tensor x = add_input(plan, config, batch.images);
+  const TensorDesc desc = handed_on_desc(config, features_size(config));
+  const Tensor features = add_tensor(plan, "features", desc, Scope::handover, plan.stage());
+  forward(plan, frozen, x, features);
+  pass_on(plan, features, batch);
+}
+
+/// What the trained part reads, in its stage.
+Tensor add_features(PlanBuilder& plan, const EngineConfig& config, const BatchTensors& batch) {
+  return has_frozen(config) ? batch.images : add_input(plan, config, batch.images);
 }
 
 /// The loss of every pixel and its gradient, p - y.
@@ -131,36 +253,36 @@ Tensor add_loss(PlanBuilder& plan, DType storage, const Tensor& logits, const Ba
   return dlogits;
 }
 
-/// Stage 2, the training step: forward, loss, backward, update, and the loss to the host.
+/// The last stage, the training step: forward, loss, backward, update, and the loss to the host.
 void add_train_stage(PlanBuilder& plan, const EngineConfig& config, Part& trained,
-                     const Tensor& features, const BatchTensors& batch) {
+                     const BatchTensors& batch) {
   plan.begin_stage("train");
-  const TensorDesc logits_desc =
-      image_desc(config, DType::f32, Layout::nhwc, config.trained.out_channels());
   const TensorDesc loss_desc = byte_desc(sizeof(StepResult));
-  const Tensor logits = add_tensor(plan, "logits", logits_desc, Scope::scratch, plan.stage());
+  const Tensor x = add_features(plan, config, batch);
+  const Tensor logits =
+      add_tensor(plan, "logits", logits_desc(config), Scope::scratch, plan.stage());
   const Tensor loss = add_tensor(plan, "loss", loss_desc, Scope::scratch, plan.stage());
   const Tensor result = add_tensor(plan, "result", loss_desc, Scope::result);
 
-  const Tape tape = forward(plan, trained, features, logits);
+  const Tape tape = forward(plan, trained, x, logits);
   const Tensor dlogits = add_loss(plan, trained.storage, logits, batch, loss);
   backward(plan, trained, tape, dlogits);
   update(plan, trained, batch.header);
   add_copy(plan, "result", loss, result);
 }
 
-/// Stage 2 of a prediction: the class of every pixel to the host.
+/// The last stage of a prediction: the class of every pixel, or picture, to the host.
 void add_predict_stage(PlanBuilder& plan, const EngineConfig& config, Part& trained,
-                       const Tensor& features) {
+                       const BatchTensors& batch) {
   plan.begin_stage("decode");
-  const TensorDesc logits_desc =
-      image_desc(config, DType::f32, Layout::nhwc, config.trained.out_channels());
-  const Tensor logits = add_tensor(plan, "logits", logits_desc, Scope::scratch, plan.stage());
+  const Tensor x = add_features(plan, config, batch);
+  const Tensor logits =
+      add_tensor(plan, "logits", logits_desc(config), Scope::scratch, plan.stage());
   const Tensor classes =
       add_tensor(plan, "classes", labels_desc(config), Scope::scratch, plan.stage());
   const Tensor result = add_tensor(plan, "result", labels_desc(config), Scope::result);
 
-  forward(plan, trained, features, logits);
+  forward(plan, trained, x, logits);
   Operation argmax;
   argmax.kind = OpKind::argmax;
   argmax.name = "argmax";
@@ -175,24 +297,26 @@ Planned make_plan(const EngineConfig& config, bool training) {
   PlanBuilder plan(config.slots, config.input_slots, config.input_memory);
   Planned planned;
   planned.input = {
-      add_tensor(plan, "input.images", image_desc(config, DType::u8, Layout::nhwc, 3),
-                 Scope::input),
+      add_tensor(plan, "input.images", input_desc(config), Scope::input),
       add_tensor(plan, "input.labels", labels_desc(config), Scope::input),
       add_tensor(plan, "input.header", header_desc(config), Scope::input),
   };
-  planned.frozen =
-      add_part(plan, config.frozen, "encoder", storage_of(config), math_of(config), Keep::weights);
-  planned.trained = add_part(plan, config.trained, "decoder", storage_of(config), math_of(config),
-                             !training         ? Keep::weights
-                             : config.momentum ? Keep::weights_gradients_and_velocities
-                                               : Keep::weights_and_gradients);
+  planned.frozen = add_part(plan, config.frozen, kFrozenName, storage_of(config), math_of(config),
+                            Keep::weights);
+  planned.trained =
+      add_part(plan, config.trained, trained_name(config), storage_of(config), math_of(config),
+               !training         ? Keep::weights
+               : config.momentum ? Keep::weights_gradients_and_velocities
+                                 : Keep::weights_and_gradients);
 
-  BatchTensors batch = add_copy_stage(plan, config, planned.input);
-  const Tensor features = add_encode_stage(plan, config, planned.frozen, batch);
+  BatchTensors batch = planned.input;
+  add_copy_stage(plan, batch);
+  if (has_augment_stage(config)) planned.augment_tables = add_augment_stage(plan, config, batch);
+  if (has_frozen(config)) add_encode_stage(plan, config, planned.frozen, batch);
   if (training) {
-    add_train_stage(plan, config, planned.trained, features, batch);
+    add_train_stage(plan, config, planned.trained, batch);
   } else {
-    add_predict_stage(plan, config, planned.trained, features);
+    add_predict_stage(plan, config, planned.trained, batch);
   }
   planned.plan = std::move(plan).build();
   return planned;
@@ -225,15 +349,30 @@ Parameters read_part(Scheduler& scheduler, const std::vector<Tensor>& tensors,
   return values;
 }
 
-std::vector<InputSlot> input_slots(const Scheduler& scheduler, const BatchTensors& input) {
+/// Once, before the first batch.
+void fill_tables(Scheduler& scheduler, const EngineConfig& config, const Tensor& tables) {
+  if (tables.buffer < 0) return;
+  std::vector<std::byte> bytes(tables.desc.bytes());
+  fill_augment_tables(*config.augment, bytes.data());
+  scheduler.write(tables.buffer, bytes.data());
+}
+
+std::vector<InputSlot> input_slots(const Scheduler& scheduler, const EngineConfig& config,
+                                   const BatchTensors& input) {
   std::vector<InputSlot> slots;
   for (int s = 0; s < scheduler.plan().input_slots; ++s) {
     InputSlot slot;
-    slot.batch = input.images.desc.n;
-    slot.image = input.images.desc.h;
-    slot.images = static_cast<std::uint8_t*>(scheduler.address(input.images.buffer, s));
+    void* images = scheduler.address(input.images.buffer, s);
+    if (takes_floats(config)) {
+      slot.floats = static_cast<float*>(images);
+    } else {
+      slot.images = static_cast<std::uint8_t*>(images);
+    }
     slot.labels = static_cast<std::uint8_t*>(scheduler.address(input.labels.buffer, s));
     slot.header = static_cast<BatchHeader*>(scheduler.address(input.header.buffer, s));
+    slot.batch = config.batch;
+    slot.image = config.augment ? config.augment->in_h : config.image;
+    slot.label_count = input.labels.desc.h * input.labels.desc.w;
     slots.push_back(slot);
   }
   return slots;
@@ -262,7 +401,9 @@ struct Trainer::Impl {
         planned(make_plan(config, true)),
         on_step(std::move(the_on_step)),
         scheduler(backend, planned.plan, config.scheduler,
-                  [this](std::uint64_t step, const void* result) { deliver(step, result); }) {}
+                  [this](std::uint64_t step, const void* result) { deliver(step, result); }) {
+    fill_tables(scheduler, config, planned.augment_tables);
+  }
 
   void deliver(std::uint64_t step, const void* bytes) {
     last = *static_cast<const StepResult*>(bytes);
@@ -315,7 +456,7 @@ Parameters Trainer::gradients() const {
 }
 
 std::vector<InputSlot> Trainer::inputs() const {
-  return input_slots(impl_->scheduler, impl_->planned.input);
+  return input_slots(impl_->scheduler, impl_->config, impl_->planned.input);
 }
 void Trainer::wait_input_free(int slot) { impl_->scheduler.wait_input_free(slot); }
 
@@ -339,7 +480,9 @@ struct Predictor::Impl {
         scheduler(backend, planned.plan, config.scheduler,
                   [callback = std::move(on_prediction)](std::uint64_t step, const void* classes) {
                     if (callback) callback(step, static_cast<const std::uint8_t*>(classes));
-                  }) {}
+                  }) {
+    fill_tables(scheduler, config, planned.augment_tables);
+  }
 
   const EngineConfig config;
   const Planned planned;
@@ -359,7 +502,7 @@ void Predictor::set_trained(const Parameters& values) {
 }
 
 std::vector<InputSlot> Predictor::inputs() const {
-  return input_slots(impl_->scheduler, impl_->planned.input);
+  return input_slots(impl_->scheduler, impl_->config, impl_->planned.input);
 }
 void Predictor::wait_input_free(int slot) { impl_->scheduler.wait_input_free(slot); }
 

@@ -51,11 +51,14 @@ struct BatchOptions {
 };
 
 /// image[n][c][y][x] = splitmix64(((n * 3 + c) * S + y) * S + x) mod 256, stored as [N,S,S,3];
-/// label[n][y][x] = (2 floor(2y / S) + floor(2x / S) + 4 (n mod 2)) mod C.
+/// label[n][y][x] = (2 floor(2y / S) + floor(2x / S) + 4 (n mod 2)) mod C, or, if the slot has one
+/// label a picture, label[n] = n mod C.
 inline void fill_batch(const InputSlot& slot, const BatchOptions& options) {
   const std::int64_t S = options.image;
   std::memset(slot.images, 0, static_cast<std::size_t>(options.batch * S * S * 3));
-  std::memset(slot.labels, 255, static_cast<std::size_t>(options.batch * S * S));
+  const bool a_picture = slot.label_count == 1;
+  const std::int64_t labels = a_picture ? 1 : S * S;
+  std::memset(slot.labels, 255, static_cast<std::size_t>(options.batch * labels));
   for (std::int64_t n = 0; n < options.samples; ++n) {
     const std::int64_t number = options.first_image + n;
     for (std::int64_t y = 0; y < S; ++y) {
@@ -66,19 +69,21 @@ inline void fill_batch(const InputSlot& slot, const BatchOptions& options) {
           slot.images[pixel * 3 + c] =
               static_cast<std::uint8_t>(splitmix64(static_cast<std::uint64_t>(index)) % 256);
         }
-        if (!options.ignore_all) {
+        if (!options.ignore_all && !a_picture) {
           slot.labels[pixel] = static_cast<std::uint8_t>(
               (2 * (2 * y / S) + 2 * x / S + 4 * (number % 2)) % options.classes);
         }
       }
     }
+    if (!options.ignore_all && a_picture)
+      slot.labels[n] = static_cast<std::uint8_t>(number % options.classes);
   }
   BatchHeader& header = *slot.header;
   header.step = options.step;
   header.epoch = 0;
   header.samples = static_cast<std::int32_t>(options.samples);
   header.capacity = static_cast<std::int32_t>(options.batch);
-  header.valid_count = options.ignore_all ? 0 : options.samples * S * S;
+  header.valid_count = options.ignore_all ? 0 : options.samples * labels;
   header.learning_rate = options.learning_rate;
   header.momentum = options.momentum;
   header.weight_decay = 0;

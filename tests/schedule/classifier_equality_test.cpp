@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// Overlapping changes the time and nothing else, also where each picture is augmented on its way;
+// nor does it matter who augments it.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <tandem/engine/backend_host.hpp>
+#include <tandem/tests/support/small_classifier.hpp>
+#include <tandem/tests/support/small_segmenter.hpp>
+
+namespace tandem::test {
+namespace {
+
+struct Outcome {
+  std::vector<double> losses;
+  Parameters start, weights;
+};
+
+Outcome train(const EngineConfig& config, int steps) {
+  const auto backend = make_host_backend();
+  SmallClassifier classifier(*backend, config);
+  classifier.train(0, steps);
+  return {classifier.losses(), classifier.start(), classifier.trainer().trained()};
+}
+
+/// The equality means something only if the weights have moved, and not to NaN.
+void expect_moved(const Outcome& outcome) {
+  for (std::size_t t = 0; t < outcome.start.size(); ++t) {
+    std::size_t changed = 0;
+    for (std::size_t i = 0; i < outcome.start[t].data.size(); ++i)
+      changed += outcome.weights[t].data[i] != outcome.start[t].data[i];
+    EXPECT_GE(2 * changed, outcome.start[t].data.size())
+        << outcome.start[t].name << ": " << changed;
+  }
+}
+
+TEST(ClassifierEquality, SerialAndOverlapGiveTheSameBits) {
+  constexpr int kSteps = 200;
+  const Outcome serial = train(small_classifier_config(Schedule::serial), kSteps);
+  const Outcome overlap = train(small_classifier_config(Schedule::overlap), kSteps);
+  ASSERT_EQ(serial.losses.size(), static_cast<std::size_t>(kSteps));
+  EXPECT_EQ(serial.losses, overlap.losses);
+  EXPECT_TRUE(same_bits(serial.weights, overlap.weights));
+  expect_moved(serial);
+}
+
+TEST(ClassifierEquality, WhoAugmentsDoesNotMatter) {
+  constexpr int kSteps = 20;
+  for (const Precision precision : {Precision::fp32, Precision::bf16}) {
+    EngineConfig config = small_classifier_config();
+    config.precision = precision;
+    const Outcome stage = train(config, kSteps);
+    config.augment_on_cpu = true;
+    const Outcome workers = train(config, kSteps);
+    EXPECT_EQ(stage.losses, workers.losses) << name_of(precision);
+    EXPECT_TRUE(same_bits(stage.weights, workers.weights)) << name_of(precision);
+    config.augment_on_cpu = false;
+    config.plain_augment = true;
+    const Outcome plain = train(config, kSteps);
+    EXPECT_EQ(stage.losses, plain.losses) << name_of(precision);
+    expect_moved(stage);
+
+    // Without augmentation it is another run.
+    config.augment.reset();
+    EXPECT_NE(train(config, kSteps).losses, stage.losses);
+  }
+}
+
+TEST(ClassifierEquality, PicturesOfAnotherSizeAreResized) {
+  EngineConfig config = small_classifier_config();
+  config.augment->in_h = config.augment->in_w = 27;  // of the data set
+  config.augment->crop_h = config.augment->crop_w = 20;
+  const Outcome stage = train(config, 4);
+  config.augment_on_cpu = true;
+  const Outcome workers = train(config, 4);
+  EXPECT_EQ(stage.losses, workers.losses);
+  EXPECT_TRUE(same_bits(stage.weights, workers.weights));
+}
+
+}  // namespace
+}  // namespace tandem::test
