@@ -3,6 +3,7 @@
 // C++17, no third-party types. See docs/examples/own_network.cpp.
 #pragma once
 
+#include <tandem/engine/augment_draw.hpp>   // augmentation: what is drawn for a sample
 #include <tandem/engine/backend_host.hpp>   // where it runs
 #include <tandem/engine/backend_trace.hpp>  // where it is only listed, to prove the order
 #include <tandem/engine/dataset.hpp>        // pictures with labels
@@ -12,6 +13,8 @@
 #include <tandem/engine/metrics.hpp>        // accuracy and IoU
 #include <tandem/engine/safetensors.hpp>    // files of weights
 #include <tandem/engine/scheduler.hpp>      // any list of stages
+#include <tandem/models/classifier.hpp>     // the second network
+#include <tandem/models/model_json.hpp>     // a network as a file
 #include <tandem/models/parameters.hpp>     // values of weights
 #include <tandem/models/segmenter.hpp>      // the first network
 #include <tandem/models/sequential.hpp>     // a network of your own
