@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `tandem bench segment`: steps a second over batch sizes, schedules and precisions; every row is
-// checked against an untimed serial run.
+// `tandem bench segment` and `bench classify`: steps a second over batch sizes, schedules and
+// precisions; every row is checked against an untimed serial run.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,6 +16,7 @@
 
 #include "common.hpp"
 #include "progress.hpp"
+#include "published.hpp"
 
 namespace tandem::program {
 namespace {
@@ -27,14 +28,24 @@ struct BenchOptions {
   std::int64_t slots = 2, seed = 0;
   double learning_rate = 1e-3, momentum = 0, observe = 2;
   std::string input = "loader", scheme = "torch", device = "auto", plan, json;
+  std::string augment = "gpu";  // classify
   bool quiet = false;
+};
+
+/// What is measured: the networks and their input.
+struct Workload {
+  const char* name;
+  EngineConfig config;
+  SegmenterWeights weights;  // of the frozen part, which may be empty, and of the trained one
+  std::shared_ptr<const Dataset> data;
+  std::optional<LoaderAugment> augment;
 };
 
 using Clock = std::chrono::steady_clock;
 
 struct BenchRun {
   std::vector<double> losses;
-  std::string trained_sha256, frozen_sha256;
+  Parameters trained, frozen;
   std::vector<double>
       step_ends;  // seconds from the start until the host heard that a step was complete
   std::vector<std::pair<std::string, double>> stage_seconds;  // each stage alone, one execution
@@ -42,11 +53,21 @@ struct BenchRun {
   std::string plan_hash;
 };
 
+template <class T>
+bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
+}
+
+bool same_bits(const Parameters& a, const Parameters& b) {
+  return std::equal(
+      a.begin(), a.end(), b.begin(), b.end(),
+      [](const NamedTensor& x, const NamedTensor& y) { return same_bits(x.data, y.data); });
+}
+
 /// Same results to the last bit.
 bool same_results(const BenchRun& a, const BenchRun& b) {
-  return a.losses.size() == b.losses.size() &&
-         std::memcmp(a.losses.data(), b.losses.data(), a.losses.size() * sizeof(double)) == 0 &&
-         a.trained_sha256 == b.trained_sha256 && a.frozen_sha256 == b.frozen_sha256;
+  return same_bits(a.losses, b.losses) && same_bits(a.trained, b.trained) &&
+         same_bits(a.frozen, b.frozen);
 }
 
 /// Flips one bit of one weight. For the test that shows `verified` can be false.
@@ -63,13 +84,19 @@ void fill_inputs(Trainer& trainer, const EngineConfig& config,
                  const std::shared_ptr<const Dataset>& data, LoaderOptions options) {
   Scheduler& scheduler = trainer.scheduler();
   const Plan& plan = scheduler.plan();
-  const auto pixels = static_cast<std::size_t>(config.batch * config.image * config.image);
-  std::vector<std::uint8_t> images(3 * pixels), labels(pixels);
+  const auto samples = static_cast<std::size_t>(config.batch);
+  const auto pixels = samples * static_cast<std::size_t>(data->image() * data->image());
+  std::vector<std::uint8_t> images(3 * pixels);
+  std::vector<std::uint8_t> labels(samples * static_cast<std::size_t>(data->label_count()));
   // 64-bit words, as the header and the sample ids behind it want their alignment.
   std::vector<std::uint64_t> header((batch_header_bytes(config.batch) + 7) / 8);
-  const InputSlot staging{images.data(), labels.data(),
-                          reinterpret_cast<BatchHeader*>(header.data()), config.batch,
-                          config.image};
+  InputSlot staging;
+  staging.images = images.data();
+  staging.labels = labels.data();
+  staging.header = reinterpret_cast<BatchHeader*>(header.data());
+  staging.batch = config.batch;
+  staging.image = data->image();
+  staging.label_count = data->label_count();
   const std::map<std::string, const void*> sources{{"input.images", images.data()},
                                                    {"input.labels", labels.data()},
                                                    {"input.header", header.data()}};
@@ -158,8 +185,8 @@ BenchRun run_once(const Job& job, const std::string& label, bool with_stage_time
     }
   }
   trainer.finish();
-  run.trained_sha256 = parameters_sha256(trainer.trained());
-  run.frozen_sha256 = parameters_sha256(trainer.frozen());
+  run.trained = trainer.trained();
+  run.frozen = trainer.frozen();
   if (with_stage_times) run.stage_seconds = time_stages(trainer.scheduler());
   return run;
 }
@@ -201,12 +228,14 @@ Observation observe(Job job, const Device& device, double rate, double seconds,
 }
 
 struct RowNames {
+  std::string workload;
   std::int64_t batch = 0;
   std::string schedule, precision;
 };
 
 Json make_row(const BenchOptions& options, const RowNames& names, const Device& device,
-              const BenchRun& run, const Rate& rate, const Observation& seen, bool verified) {
+              const BenchRun& run, const std::string& weights_sha256, const Rate& rate,
+              const Observation& seen, bool verified) {
   Json stages = Json::object();
   double sum = 0, longest = 0;
   for (const auto& [name, seconds] : run.stage_seconds) {
@@ -215,7 +244,7 @@ Json make_row(const BenchOptions& options, const RowNames& names, const Device& 
     longest = std::max(longest, seconds);
   }
   Json row;
-  row["workload"] = "segment";
+  row["workload"] = names.workload;
   row["batch"] = names.batch;
   row["image"] = options.image;
   row["classes"] = options.classes;
@@ -228,6 +257,7 @@ Json make_row(const BenchOptions& options, const RowNames& names, const Device& 
   row["memory_clock_mhz"] = seen.memory_clock_mhz;
   row["input"] = options.input;
   row["workers"] = options.input == "loader" ? options.workers : 0;
+  row["augment"] = names.workload == "classify" ? Json(options.augment) : Json(nullptr);
   row["warmup"] = options.warmup;
   row["steps"] = options.steps;
   row["windows"] = options.windows;
@@ -242,7 +272,7 @@ Json make_row(const BenchOptions& options, const RowNames& names, const Device& 
   if (!seen.nvml_reason.empty()) row["nvml_util_reason"] = seen.nvml_reason;
   row["memory_bytes"] = run.memory_bytes;
   row["plan_hash"] = run.plan_hash;
-  row["weights_sha256"] = run.trained_sha256;
+  row["weights_sha256"] = weights_sha256;
   row["verified"] = verified;
   return row;
 }
@@ -294,7 +324,7 @@ void print_table(const Json& rows) {
         row["memory_bytes"].get<double>() / (1 << 20), row["verified"].get<bool>() ? "yes" : "NO");
   }
   fmt::print(
-      "A step: copy, encode, train (forward, loss, backward, update), in the steady state.\n"
+      "A step: the stages listed; train is forward, loss, backward, update. In the steady state.\n"
       "Stage times: each stage alone.\n"
       "bound: sum of the stage times / the longest. gain: over the serial row of the same batch.\n"
       "verified: losses and weights have the bits of an untimed serial run on the same data.\n");
@@ -306,36 +336,69 @@ void print_table(const Json& rows) {
         "nvml: the driver's counter in that run: share of time in which a kernel was running.\n");
 }
 
-void run(const BenchOptions& options, const Options& declared) {
+Workload segment(const BenchOptions& options, std::int64_t batch) {
+  const auto seed = static_cast<std::uint64_t>(options.seed);
+  return {"segment",
+          segmenter_config(options.image, options.classes, batch),
+          {},
+          make_synthetic(options.image, options.classes, seed),
+          {}};
+}
+
+Workload classify(const BenchOptions& options, std::int64_t batch) {
+  const auto seed = static_cast<std::uint64_t>(options.seed);
+  Workload workload{"classify",
+                    published_classifier(options.image, options.classes, batch),
+                    {},
+                    make_synthetic_classes(options.image, options.classes, seed),
+                    {}};
+  EngineConfig& config = workload.config;
+  if (options.augment == "none") {
+    config.augment.reset();
+  } else {
+    // The article feeds values of 0 to 255.
+    if (options.scheme == "torch") config.augment->scale = 1.0f;
+    config.augment_on_cpu = options.augment == "cpu";
+    workload.augment =
+        LoaderAugment{*config.augment, AugmentRanges{}, seed, config.augment_on_cpu, false};
+  }
+  return workload;
+}
+
+/// A workload for a batch size.
+using MakeWorkload = Workload (*)(const BenchOptions& options, std::int64_t batch);
+
+void run(const BenchOptions& options, const Options& declared, MakeWorkload make_workload) {
   if (options.steps < options.windows)
     throw Error(ErrorCode::usage, fmt::format("--steps is {}; allowed: at least --windows, {}",
                                               options.steps, options.windows));
+  if (options.augment == "cpu" && options.input == "device")
+    throw Error(ErrorCode::usage,
+                "--augment cpu is done by loader threads; --input device has none");
   const Device device = open_device(options.device, options.plan);
   std::vector<Precision> precisions;
   for (const std::string& name : options.precisions) precisions.push_back(precision(name, device));
   if (!options.json.empty() && options.json != "-") check_writable("--json", options.json);
   const auto seed = static_cast<std::uint64_t>(options.seed);
-  const std::shared_ptr<const Dataset> data =
-      make_synthetic(options.image, options.classes, seed);
   const char* flip = std::getenv("TANDEM_TEST_FLIP_WEIGHT_BIT");
   const bool flip_bit = flip != nullptr && std::strcmp(flip, "1") == 0;
   const bool overlaps =
       std::count(options.schedules.begin(), options.schedules.end(), "overlap") > 0;
   if (!options.quiet)
-    announce(device,
-             stream_count(plan_training(segmenter_config(options.image, options.classes, 1)),
-                          overlaps ? Schedule::overlap : Schedule::serial));
+    announce(device, stream_count(plan_training(make_workload(options, 1).config),
+                                  overlaps ? Schedule::overlap : Schedule::serial));
   watch_interrupt();
 
   Json rows = Json::array();
   for (const std::int64_t batch : options.batches) {
-    EngineConfig config = segmenter_config(options.image, options.classes, batch);
+    Workload workload = make_workload(options, batch);
+    EngineConfig& config = workload.config;
     config.momentum = options.momentum != 0;
     config.slots = static_cast<int>(options.slots);
     config.input_memory = options.input == "device" ? MemoryKind::device : MemoryKind::pinned;
     // The article feeds the bytes as they are.
     if (options.scheme == "torch") config.input_scale = 1.0f;
-    const SegmenterWeights weights = initial_segmenter(config, init_scheme(options.scheme), seed);
+    workload.weights = initial_segmenter(config, init_scheme(options.scheme), seed);
     LoaderOptions loader;
     loader.workers = static_cast<int>(options.workers);
     loader.batch = batch;
@@ -346,6 +409,7 @@ void run(const BenchOptions& options, const Options& declared) {
     loader.classes = options.classes;
     loader.learning_rate = static_cast<float>(options.learning_rate);
     loader.momentum = static_cast<float>(options.momentum);
+    loader.augment = workload.augment;
 
     for (std::size_t p = 0; p < precisions.size(); ++p) {
       config.precision = precisions[p];
@@ -353,8 +417,9 @@ void run(const BenchOptions& options, const Options& declared) {
       // A backend of its own, so that the plan's hash is of its own algorithms only.
       const std::unique_ptr<Backend> backend = make_backend(device);
       const std::string label = fmt::format("batch {} {}", batch, options.precisions[p]);
-      Job job{*backend, config, weights, data, loader, options.quiet};
+      Job job{*backend, config, workload.weights, workload.data, loader, options.quiet};
       const BenchRun reference = run_once(job, label + " reference", false);
+      const std::string reference_sha256 = parameters_sha256(reference.trained);
       if (flip_bit) flip_weight_bit(job.weights.decoder);
       for (const std::string& schedule_name : options.schedules) {
         job.config.scheduler.schedule = schedule(schedule_name);
@@ -364,8 +429,11 @@ void run(const BenchOptions& options, const Options& declared) {
             static_cast<std::size_t>(options.steps), static_cast<std::size_t>(options.windows));
         const Observation seen = observe(job, device, rate.median, options.observe,
                                          label + " " + schedule_name + " observed");
-        rows.push_back(make_row(options, {batch, schedule_name, options.precisions[p]}, device,
-                                timed, rate, seen, same_results(timed, reference)));
+        const bool verified = same_results(timed, reference);
+        const std::string sha256 = verified ? reference_sha256 : parameters_sha256(timed.trained);
+        rows.push_back(make_row(options,
+                                {workload.name, batch, schedule_name, options.precisions[p]},
+                                device, timed, sha256, rate, seen, verified));
       }
     }
   }
@@ -386,15 +454,9 @@ void run(const BenchOptions& options, const Options& declared) {
                             count_of(static_cast<std::int64_t>(rows.size()), "row")));
 }
 
-}  // namespace
-
-void add_bench(CLI::App& root, Command& selected) {
-  CLI::App* bench_app = root.add_subcommand("bench", "Measures throughput");
-  CLI::App* app =
-      bench_app->add_subcommand("segment", "Partial training of the segmenter on random pictures");
-  add_bench_overlap(*bench_app, selected);
-  for (const char* name : {"classify", "resnet18"}) add_later_command(*bench_app, name);
-
+void add_workload(CLI::App& bench, Command& selected, const char* name, const char* help,
+                  MakeWorkload make) {
+  CLI::App* app = bench.add_subcommand(name, help);
   auto values = std::make_shared<BenchOptions>();
   auto options = std::make_shared<Options>(*app);
   BenchOptions& o = *values;
@@ -411,6 +473,9 @@ void add_bench(CLI::App& root, Command& selected) {
   options->number("--steps", o.steps, 3, 1'000'000, "measured steps");
   options->number("--windows", o.windows, 3, 1000,
                   "parts of the measured steps, for median, min and max");
+  if (std::strcmp(name, "classify") == 0)
+    options->choice("--augment", o.augment, {"none", "cpu", "gpu"},
+                    "no augmentation, in the loader's threads, or as a stage of its own");
   add_device_option(*options, o.device);
   add_plan_option(*options, o.plan);
   options->real("--observe", o.observe, 0, 3600,
@@ -423,8 +488,21 @@ void add_bench(CLI::App& root, Command& selected) {
   options->real("--momentum", o.momentum, 0, 1, "factor of the old velocity");
   options->text("--json", o.json, "FILE|-", "rows with the environment, as JSON");
   options->flag("--quiet", o.quiet, "no progress and no notes on standard error");
-  app->callback(
-      [&selected, values, options] { selected = [values, options] { run(*values, *options); }; });
+  app->callback([&selected, values, options, make] {
+    selected = [values, options, make] { run(*values, *options, make); };
+  });
+}
+
+}  // namespace
+
+void add_bench(CLI::App& root, Command& selected) {
+  CLI::App* app = root.add_subcommand("bench", "Measures throughput");
+  add_workload(*app, selected, "segment", "Partial training of the segmenter on random pictures",
+               segment);
+  add_workload(*app, selected, "classify",
+               "Training of the classifier on random pictures, each augmented anew", classify);
+  add_bench_overlap(*app, selected);
+  add_later_command(*app, "resnet18");
 }
 
 }  // namespace tandem::program

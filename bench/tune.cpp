@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `tandem tune segment`: times the algorithms that the GPU's libraries offer for a training plan,
-// and writes the fastest into a plan file.
+// `tandem tune`: times the algorithms that the GPU's libraries offer for a training plan, and
+// writes the fastest into a plan file.
 #include <fmt/format.h>
 
 #include <tandem/engine/error.hpp>
@@ -10,9 +10,13 @@
 
 #include "common.hpp"
 #include "progress.hpp"
+#include "published.hpp"
 
 namespace tandem::program {
 namespace {
+
+/// The engine of a workload for a picture side, a number of classes and a batch size.
+using MakeConfig = EngineConfig (*)(std::int64_t, std::int64_t, std::int64_t);
 
 struct TuneOptions {
   std::vector<std::int64_t> batches{8};
@@ -24,10 +28,10 @@ struct TuneOptions {
 
 #if defined(TANDEM_HAS_CUDA)
 
-std::vector<Plan> plans(const TuneOptions& options, const Device& device) {
+std::vector<Plan> plans(const TuneOptions& options, const Device& device, MakeConfig make) {
   std::vector<Plan> plans;
   for (const std::int64_t batch : options.batches) {
-    EngineConfig config = segmenter_config(options.image, options.classes, batch);
+    EngineConfig config = make(options.image, options.classes, batch);
     for (const std::string& name : options.precisions) {
       config.precision = precision(name, device);
       plans.push_back(plan_training(config));
@@ -49,9 +53,9 @@ void print_result(const TuneResult& result, const std::string& path) {
       result.table.environment, path, algorithms_hash(result.table));
 }
 
-void run(const TuneOptions& options, const Options& declared) {
+void run(const TuneOptions& options, const Options& declared, MakeConfig make) {
   const Device device = open_gpu(options.device, "tune");
-  const std::vector<Plan> all = plans(options, device);
+  const std::vector<Plan> all = plans(options, device, make);
   check_writable("--out", options.out);
   if (!options.json.empty() && options.json != "-") check_writable("--json", options.json);
   if (!options.quiet) announce(device, 1);
@@ -86,20 +90,15 @@ void run(const TuneOptions& options, const Options& declared) {
 
 #else
 
-void run(const TuneOptions& options, const Options&) {
+void run(const TuneOptions& options, const Options&, MakeConfig) {
   open_gpu(options.device, "tune");  // throws: there is none
 }
 
 #endif
 
-}  // namespace
-
-void add_tune(CLI::App& root, Command& selected) {
-  CLI::App* tune_app = root.add_subcommand("tune", "Times the GPU libraries' algorithms");
-  CLI::App* app =
-      tune_app->add_subcommand("segment", "The fastest algorithms for training the segmenter");
-  for (const char* name : {"classify", "resnet18"}) add_later_command(*tune_app, name);
-
+void add_workload(CLI::App& tune, Command& selected, const char* name, const char* help,
+                  MakeConfig make) {
+  CLI::App* app = tune.add_subcommand(name, help);
   auto values = std::make_shared<TuneOptions>();
   auto options = std::make_shared<Options>(*app);
   TuneOptions& o = *values;
@@ -112,8 +111,20 @@ void add_tune(CLI::App& root, Command& selected) {
       ->required();
   options->text("--json", o.json, "FILE|-", "times of each problem, as JSON");
   options->flag("--quiet", o.quiet, "no progress and no notes on standard error");
-  app->callback(
-      [&selected, values, options] { selected = [values, options] { run(*values, *options); }; });
+  app->callback([&selected, values, options, make] {
+    selected = [values, options, make] { run(*values, *options, make); };
+  });
+}
+
+}  // namespace
+
+void add_tune(CLI::App& root, Command& selected) {
+  CLI::App* app = root.add_subcommand("tune", "Times the GPU libraries' algorithms");
+  add_workload(*app, selected, "segment", "The fastest algorithms for training the segmenter",
+               segmenter_config);
+  add_workload(*app, selected, "classify", "The fastest algorithms for training the classifier",
+               published_classifier);
+  add_later_command(*app, "resnet18");
 }
 
 }  // namespace tandem::program

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "published.hpp"
+
+#include <tandem/models/classifier.hpp>
+
+namespace tandem::program {
+
+EngineConfig published_classifier(std::int64_t image, std::int64_t classes, std::int64_t batch) {
+  EngineConfig config;
+  config.frozen = Sequential(3);
+  config.trained = classifier(image, classes);
+  config.image = image;
+  config.batch = batch;
+  AugmentSpec spec;
+  spec.in_h = spec.in_w = spec.out_h = spec.out_w = image;
+  spec.crop_h = spec.crop_w = image / 2;
+  spec.rotate = true;
+  spec.blur_taps = 7;
+  config.augment = spec;
+  return config;
+}
+
+}  // namespace tandem::program
