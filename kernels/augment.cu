@@ -7,6 +7,7 @@
 #include <cuda_bf16.h>
 
 #include <algorithm>
+#include <climits>
 #include <cmath>
 #include <tandem/kernels/augment_math.hpp>
 #include <tandem/kernels/bf16.hpp>
@@ -18,8 +19,8 @@ namespace tandem::cuda {
 namespace {
 
 constexpr int kChannels = kAugmentChannels;
-constexpr int kThreads = kBlockThreads, kWarps = kThreads / 32;
 constexpr int kTileW = 64, kTileH = 32;
+constexpr int kThreads = kTileW * kTileH / 8, kWarps = kThreads / 32;
 /// Pixels of the result that a thread makes: a warp makes kRows rows of the tile.
 constexpr int kColumns = kTileW / 32, kRows = kTileH / kWarps;
 static_assert(kColumns == 2 && kRows == 4, "two quads of the Z-order");
@@ -31,32 +32,34 @@ enum class Source {
   direct,  ///< any number of taps, from global memory
 };
 
-/// The samples in shared memory, for a blur of radius R: [channel][row][pitch]. With this pitch the
-/// 16-byte accesses of blur_rows() meet no bank twice.
+/// The samples in shared memory, for a blur of radius R: [channel][row][pitch], and lines behind
+/// them that make up whole turns of blur_rows(). With this pitch its 16-byte accesses meet no bank
+/// twice.
 template <int R>
 struct SampleLayout {
   static constexpr int columns = kTileW + 2 * R, rows = kTileH + 2 * R;
   static constexpr int pitch = ceil_div(columns, 4) * 4 + 4;
-  static constexpr int count = kChannels * rows * pitch;
+  static constexpr int lines = ceil_div(kChannels * rows, 4) * 4;
+  static constexpr int count = lines * pitch;
   static_assert(pitch % 8 == 4, "two rows of a quarter of a warp would meet");
   static_assert(count >= kTileW * kTileH * kChannels, "the result takes the samples' place");
 };
 
 /// What is added up to the coordinates of a source: one for each column, one for each row.
-struct Along {
+struct alignas(8) Along {
   float x, y;
 };
 
 /// A pixel of the crop in shared memory: blue as float, red and green as the upper halves of their
 /// floats, which hold a byte exactly.
-struct StagedPixel {
+struct alignas(8) StagedPixel {
   std::uint32_t red_green;
   float blue;
 };
 
 /// Taps of one pixel along one axis: the first is `bytes` behind the first staged pixel, the second
 /// has `weight`, and the first what is left of 1.
-struct StagedTaps {
+struct alignas(8) StagedTaps {
   std::int32_t bytes;
   float weight;
 };
@@ -81,7 +84,6 @@ struct Parameters {
   std::int64_t image_bytes;  ///< of one picture of x
   int in_w, crop_w;
   int w, h;  ///< of the result
-  int tiles_x, tiles_y;
   StagedRoom room;
   int radius;
   float fill;
@@ -101,28 +103,24 @@ struct Tile {
   std::int32_t column_step, row_step;  ///< bytes to the next column and row of the crop
 };
 
-/// Walks over a raster of `width` columns, kThreads pixels a step; at most 1024 columns.
-struct Walk {
-  int x, y, step_x, step_y, width;
+/// How the threads share a raster of at most kThreads columns: thread t stays in column
+/// t % columns, and goes down from row t / columns in steps of `step` rows. Some may have none.
+struct Strip {
+  int x, y, step;
 
-  __device__ explicit Walk(int columns) : width(columns) {
+  __device__ explicit Strip(int columns) {
     // Exact: the quotients of halves are further from a whole number than they are rounded.
-    const float inverse = __frcp_rn(static_cast<float>(columns));
-    y = static_cast<int>((static_cast<float>(threadIdx.x) + 0.5f) * inverse);
-    x = static_cast<int>(threadIdx.x) - y * columns;
-    step_y = static_cast<int>((kThreads + 0.5f) * inverse);
-    step_x = kThreads - step_y * columns;
-  }
-
-  __device__ void next() {
-    x += step_x;
-    y += step_y;
-    if (x >= width) {
-      x -= width;
-      ++y;
-    }
+    const float inverse = __fdividef(1.0f, static_cast<float>(columns));
+    const int thread = static_cast<int>(threadIdx.x);
+    const int row = static_cast<int>((static_cast<float>(thread) + 0.5f) * inverse);
+    step = static_cast<int>((kThreads + 0.5f) * inverse);
+    x = thread - row * columns;
+    y = row < step ? row : INT_MAX / 2;
   }
 };
+
+__device__ inline int warp_of_block() { return static_cast<int>(threadIdx.x / 32); }
+__device__ inline int lane_of_warp() { return static_cast<int>(threadIdx.x % 32); }
 
 __device__ inline bool swaps_axes(Turn turn) {
   return turn == Turn::quarter || turn == Turn::three_quarters;
@@ -169,14 +167,22 @@ struct Rotation {
   }
 };
 
-/// Fills the tables of columns and rows of the samples, R more on each side than the tile has.
-/// Where a border of zeros is, NaN: no pixel of the picture is there.
+/// What the threads of a block share of the draw.
 template <int R>
-__device__ void fill_along(const Parameters& p, const AugmentDraw& draw, const Tile& tile,
-                           Along* columns, Along* rows) {
-  constexpr int kFirstOfRows = 128;
+struct Tables {
+  /// Of the samples, R more on each side than the tile has. Where a border of zeros is, NaN: no
+  /// pixel of the picture is there.
+  Along columns[SampleLayout<R>::columns], rows[SampleLayout<R>::rows];
+  float blur[R + 1];
+  std::int64_t first;  ///< offset of the tile's first value in y
+};
+
+template <int R>
+__device__ void fill_tables(const Parameters& p, const AugmentDraw& draw, const Tile& tile,
+                            Tables<R>* tables) {
+  constexpr int kFirstOfBlur = 96, kFirstOfRows = 128;
   using Layout = SampleLayout<R>;
-  static_assert(Layout::columns <= kFirstOfRows && kFirstOfRows + Layout::rows <= kThreads - 32,
+  static_assert(Layout::columns <= kFirstOfBlur && kFirstOfRows + Layout::rows <= kThreads - 32,
                 "the last warp is free for find_footprint()");
   const Along nowhere = {__int_as_float(0x7fffffff), __int_as_float(0x7fffffff)};
   const Border border = p.constant_border ? Border::constant : Border::reflect;
@@ -187,10 +193,15 @@ __device__ void fill_along(const Parameters& p, const AugmentDraw& draw, const T
   const int thread = static_cast<int>(threadIdx.x);
   if (thread < Layout::columns) {
     const int x = source(tile.x - R + thread, p.w);
-    columns[thread] = x < 0 ? nowhere : along_column(p, draw, tile.turn, x);
+    tables->columns[thread] = x < 0 ? nowhere : along_column(p, draw, tile.turn, x);
   } else if (thread >= kFirstOfRows && thread < kFirstOfRows + Layout::rows) {
     const int y = source(tile.y - R + thread - kFirstOfRows, p.h);
-    rows[thread - kFirstOfRows] = y < 0 ? nowhere : along_row(p, draw, tile.turn, y);
+    tables->rows[thread - kFirstOfRows] = y < 0 ? nowhere : along_row(p, draw, tile.turn, y);
+  } else if (thread >= kFirstOfBlur && thread <= kFirstOfBlur + R) {
+    const int d = thread - kFirstOfBlur;
+    tables->blur[d] = d <= p.radius ? draw.blur[d] : 0.0f;
+  } else if (thread == kFirstOfRows - 1) {
+    tables->first = pixel_offset(p.order, p.result, tile.image, tile.y, tile.x);
   }
 }
 
@@ -205,7 +216,7 @@ struct Footprint {
 template <int R>
 __device__ void find_footprint(const Parameters& p, const AugmentDraw& draw, const Tile& tile,
                                const Rotation& rotation, Footprint* footprint) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int lane = lane_of_warp();
   const int x = lane & 1 ? min(tile.x + tile.w + R, p.w) - 1 : max(tile.x - R, 0);
   const int y = lane & 2 ? min(tile.y + tile.h + R, p.h) - 1 : max(tile.y - R, 0);
   const PixelIndex corner =
@@ -233,7 +244,7 @@ __device__ void find_footprint(const Parameters& p, const AugmentDraw& draw, con
 }
 
 __device__ inline const std::uint8_t* crop_pixel(const Tile& tile, int x, int y) {
-  return tile.pixels + y * tile.row_step + x * tile.column_step;
+  return tile.pixels + (y * tile.row_step + x * tile.column_step);
 }
 
 /// Copies a footprint and its taps.
@@ -241,23 +252,21 @@ __device__ void stage(const Parameters& p, const Tile& tile, const Footprint& f,
                       StagedTaps* taps_y, StagedPixel* pixels) {
   if (f.w <= 0 || f.h <= 0) return;
   const int row_bytes = f.crop_w * static_cast<int>(sizeof(StagedPixel));
-  for (int i = static_cast<int>(threadIdx.x); i < f.w + f.h; i += kThreads) {
-    if (i < f.w) {
-      const int first = p.along_x.span[f.x + i].first - f.crop_x;
-      taps_x[i] = {first * static_cast<int>(sizeof(StagedPixel)),
-                   p.along_x.weights[(f.x + i) * 2 + 1]};
-    } else {
-      const int at = f.y + i - f.w;
-      taps_y[i - f.w] = {(p.along_y.span[at].first - f.crop_y) * row_bytes,
-                         p.along_y.weights[at * 2 + 1]};
-    }
+  const int thread = static_cast<int>(threadIdx.x), half = kThreads / 2;
+  if (thread < f.w) {
+    const int at = f.x + thread, first = p.along_x.span[at].first - f.crop_x;
+    taps_x[thread] = {first * static_cast<int>(sizeof(StagedPixel)), p.along_x.weights[at * 2 + 1]};
   }
-  StagedPixel* to = pixels + threadIdx.x;
-  for (Walk walk(f.crop_w); walk.y < f.crop_h; walk.next(), to += kThreads) {
-    const std::uint8_t* from = crop_pixel(tile, f.crop_x + walk.x, f.crop_y + walk.y);
+  if (thread >= half && thread - half < f.h) {
+    const int at = f.y + thread - half, first = p.along_y.span[at].first - f.crop_y;
+    taps_y[thread - half] = {first * row_bytes, p.along_y.weights[at * 2 + 1]};
+  }
+  const Strip strip(f.crop_w);
+  for (int y = strip.y; y < f.crop_h; y += strip.step) {
+    const std::uint8_t* from = crop_pixel(tile, f.crop_x + strip.x, f.crop_y + y);
     const std::uint32_t red = __float_as_uint(static_cast<float>(from[0]));
     const std::uint32_t green = __float_as_uint(static_cast<float>(from[1]));
-    *to = {__byte_perm(red, green, 0x7632), static_cast<float>(from[2])};
+    pixels[y * f.crop_w + strip.x] = {__byte_perm(red, green, 0x7632), static_cast<float>(from[2])};
   }
 }
 
@@ -271,7 +280,7 @@ __device__ inline Values unpack(const StagedPixel& pixel) {
 }
 
 /// A pixel of the resized picture from the staged part of the crop.
-__device__ inline Values resized_staged(const char* pixels, int row_bytes, const StagedTaps& x,
+__device__ inline Values resized_staged(const char* pixels, int row_pixels, const StagedTaps& x,
                                         const StagedTaps& y) {
   const char* at = pixels + x.bytes + y.bytes;
   const auto row = [&](const char* from) {
@@ -284,7 +293,8 @@ __device__ inline Values resized_staged(const char* pixels, int row_bytes, const
     }
     return sum;
   };
-  const Values upper = row(at), lower = row(at + row_bytes);
+  const Values upper = row(at),
+               lower = row(at + row_pixels * static_cast<int>(sizeof(StagedPixel)));
   const float top = add_rn(1.0f, -y.weight);
   Values result;
   for (int c = 0; c < kChannels; ++c) {
@@ -321,37 +331,31 @@ template <int R>
 __device__ void blur_rows(const float (&weights)[R + 1], float* samples) {
   using Layout = SampleLayout<R>;
   constexpr int kRun = 8, kRead = ceil_div(kRun + 2 * R, 4) * 4;
-  constexpr int kLines = kChannels * Layout::rows, kLinesAWarp = 4;
   static_assert(kTileW - kRun + kRead <= Layout::pitch, "reads within the row");
-  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  const int warp = warp_of_block(), lane = lane_of_warp();
   // A quarter of a warp takes half of two rows, which lie 4 banks (modulo 8) apart.
   const int run = (lane & 3) + ((lane >> 1) & 4), line = ((lane >> 2) & 1) + ((lane >> 3) & 2);
+  float* at = samples + (4 * warp + line) * Layout::pitch + run * kRun;
 #pragma unroll 1
-  for (int first = warp * kLinesAWarp; first < kLines; first += kWarps * kLinesAWarp) {
-    const bool mine = first + line < kLines;
-    float* at = samples + (first + line) * Layout::pitch + run * kRun;
+  for (int first = 4 * warp; first < Layout::lines; first += 4 * kWarps) {
     float value[kRead];
-    if (mine) {
 #pragma unroll
-      for (int i = 0; i < kRead; i += 4) {
-        const Pack<float, 4> pack = load_pack<4>(at + i);
+    for (int i = 0; i < kRead; i += 4) {
+      const Pack<float, 4> pack = load_pack<4>(at + i);
 #pragma unroll
-        for (int j = 0; j < 4; ++j) value[i + j] = pack.element[j];
-      }
+      for (int j = 0; j < 4; ++j) value[i + j] = pack.element[j];
     }
     __syncwarp();
-    if (mine) {
 #pragma unroll
-      for (int i = 0; i < kRun; i += 4) {
-        Pack<float, 4> pack;
+    for (int i = 0; i < kRun; i += 4) {
+      Pack<float, 4> pack;
 #pragma unroll
-        for (int j = 0; j < 4; ++j) {
-          pack.element[j] =
-              blur_sum<float>(weights, R, [&](int d) { return value[i + j + R + d]; });
-        }
-        store_pack(at + i, pack);
+      for (int j = 0; j < 4; ++j) {
+        pack.element[j] = blur_sum<float>(weights, R, [&](int d) { return value[i + j + R + d]; });
       }
+      store_pack(at + i, pack);
     }
+    at += 4 * kWarps * Layout::pitch;
   }
 }
 
@@ -363,7 +367,7 @@ template <int R>
 __device__ void blur_columns(const Parameters& p, const float (&weights)[R + 1],
                              const float* samples, ThreadPixels& result) {
   using Layout = SampleLayout<R>;
-  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  const int warp = warp_of_block(), lane = lane_of_warp();
 #pragma unroll
   for (int c = 0; c < kChannels; ++c) {
     const float* from =
@@ -416,19 +420,21 @@ __device__ inline void store_values(const float* values, int count, T* to) {
 template <class T>
 __device__ void store_in_tile(ImageOrder order, const ThreadPixels& pixels, T* tile) {
   constexpr int kRowValues = kColumns * kChannels;
-  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  const int warp = warp_of_block(), lane = lane_of_warp();
   if (order == ImageOrder::zorder) {
+    // Two quads, one below the other: the second is the next but one.
+    T* to = tile + morton_encode(static_cast<std::uint32_t>(lane),
+                                 static_cast<std::uint32_t>(warp * kRows / 2)) *
+                       (2 * kRowValues);
 #pragma unroll
     for (int r = 0; r < kRows; r += 2) {
-      const std::uint32_t quad = morton_encode(static_cast<std::uint32_t>(lane),
-                                               static_cast<std::uint32_t>(warp * kRows + r) / 2);
       float values[2 * kRowValues];
 #pragma unroll
       for (int i = 0; i < kRowValues; ++i) {
         values[i] = pixels[r][i];
         values[kRowValues + i] = pixels[r + 1][i];
       }
-      store_values<4>(values, 2 * kRowValues, tile + quad * (2 * kRowValues));
+      store_values<4>(values, 2 * kRowValues, to + r * 2 * kRowValues);
     }
   } else {
     T* to = tile + (warp * kRows * kTileW + lane * kColumns) * kChannels;
@@ -439,51 +445,51 @@ __device__ void store_in_tile(ImageOrder order, const ThreadPixels& pixels, T* t
   }
 }
 
-/// Copies the finished tile to y.
+/// Copies the finished tile to y, where `first` is its first value.
 template <class T>
-__device__ void store_tile(const Parameters& p, const Tile& tile, const T* from, T* y) {
-  constexpr int kPack = kPackElements<T>, kRowValues = kTileW * kChannels;
+__device__ void store_tile(const Parameters& p, const Tile& tile, const T* from, T* first) {
+  constexpr int kPack = kPackElements<T>;
+  constexpr int kRowValues = kTileW * kChannels, kRowPacks = kRowValues / kPack;
+  constexpr int kTurns = kTileH * kRowPacks / kThreads;  // packs a thread moves
+  static_assert(kTurns * kThreads == kTileH * kRowPacks, "no rest");
   const int thread = static_cast<int>(threadIdx.x);
-  if (p.order == ImageOrder::zorder) {
+  if (p.order == ImageOrder::zorder && p.packs) {
     // A small picture is the beginning of its only tile.
-    T* to = y + pixel_offset(p.order, p.result, tile.image, tile.y, tile.x);
-    const auto copy = [&](std::int64_t first, auto width) {
-      store_pack(to + first, load_pack<width.value>(from + first));
-    };
     const int count = tile.w * tile.h * kChannels;
-    if (p.packs) {
-      for_each_pack<kPack>(thread, kThreads, count, copy);
-    } else {
-      for_each_pack<1>(thread, kThreads, count, copy);
+#pragma unroll
+    for (int turn = 0; turn < kTurns; ++turn) {
+      const int at = (turn * kThreads + thread) * kPack;
+      if (at < count) store_pack(first + at, load_pack<kPack>(from + at));
     }
   } else if (p.order == ImageOrder::nhwc && p.packs) {
-    constexpr int kRowPacks = kRowValues / kPack;
-    for (int i = thread; i < tile.h * kRowPacks; i += kThreads) {
-      const int row = i / kRowPacks, first = i % kRowPacks * kPack;
-      if (first < tile.w * kChannels) {
-        T* to = y + pixel_offset(p.order, p.result, tile.image, tile.y + row, tile.x);
-        store_pack(to + first, load_pack<kPack>(from + row * kRowValues + first));
+    const int row_step = p.w * kChannels;
+#pragma unroll
+    for (int turn = 0; turn < kTurns; ++turn) {
+      const int pack = turn * kThreads + thread;
+      const int row = pack / kRowPacks, at = pack % kRowPacks * kPack;
+      if (row < tile.h && at < tile.w * kChannels) {
+        store_pack(first + (row * row_step + at), load_pack<kPack>(from + pack * kPack));
       }
     }
   } else {
-    const std::int64_t stride = channel_stride(p.order, p.result);
-    for (int i = thread; i < tile.h * kRowValues; i += kThreads) {
-      const int row = i / kRowValues, x = i % kRowValues / kChannels, c = i % kChannels;
-      if (x < tile.w) {
-        y[pixel_offset(p.order, p.result, tile.image, tile.y + row, tile.x + x) + c * stride] =
-            from[i];
-      }
+    // In Z-order a tile is contiguous here as well.
+    const bool planes = p.order == ImageOrder::nchw, z = p.order == ImageOrder::zorder;
+    const int column_step = planes ? 1 : kChannels, row_step = p.w * column_step;
+    const int channel_step = planes ? p.w * p.h : 1;
+    for (int i = thread; i < kTileH * kRowValues; i += kThreads) {
+      const int pixel = i / kChannels, c = i % kChannels;
+      const int x = pixel % kTileW, row = pixel / kTileW;
+      const bool inside = z ? pixel < tile.w * tile.h : x < tile.w && row < tile.h;
+      if (inside) first[z ? i : row * row_step + x * column_step + c * channel_step] = from[i];
     }
   }
 }
 
 __device__ Tile tile_of_block(const Parameters& p) {
-  const auto tiles = static_cast<unsigned>(p.tiles_x * p.tiles_y);
   Tile tile;
-  tile.image = blockIdx.x / tiles;
-  const unsigned index = blockIdx.x % tiles;
-  tile.x = static_cast<int>(index % static_cast<unsigned>(p.tiles_x)) * kTileW;
-  tile.y = static_cast<int>(index / static_cast<unsigned>(p.tiles_x)) * kTileH;
+  tile.image = blockIdx.x;
+  tile.x = static_cast<int>(blockIdx.y) * kTileW;
+  tile.y = static_cast<int>(blockIdx.z) * kTileH;
   tile.w = min(kTileW, p.w - tile.x);
   tile.h = min(kTileH, p.h - tile.y);
   const AugmentDraw& draw = p.draws[tile.image];
@@ -497,14 +503,14 @@ __device__ Tile tile_of_block(const Parameters& p) {
 
 /// Blocks a multiprocessor holds: what its registers and its shared memory allow.
 template <int R>
-constexpr int kBlocks = R <= 3 ? 4 : 3;
+constexpr int kBlocks = (R <= 3 ? 1024 : 768) / kThreads;
 
 template <class T, int R, Source S>
 __global__ void __launch_bounds__(kThreads, kBlocks<R>)
     augment_fused_kernel(const __grid_constant__ Parameters p, T* __restrict__ y) {
   using Layout = SampleLayout<R>;
   extern __shared__ float4 shared[];
-  __shared__ Along columns[Layout::columns], rows[Layout::rows];
+  __shared__ Tables<R> tables;
   __shared__ Footprint footprint;
   auto* samples = reinterpret_cast<float*>(shared);
   auto* taps_x = reinterpret_cast<StagedTaps*>(samples + Layout::count);
@@ -514,7 +520,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks<R>)
   const AugmentDraw& draw = p.draws[tile.image];
   const Rotation rotation(p, draw, tile.turn);
 
-  fill_along<R>(p, draw, tile, columns, rows);
+  fill_tables<R>(p, draw, tile, &tables);
   if constexpr (S == Source::staged) {
     if (threadIdx.x >= kThreads - 32) find_footprint<R>(p, draw, tile, rotation, &footprint);
     __syncthreads();
@@ -524,13 +530,14 @@ __global__ void __launch_bounds__(kThreads, kBlocks<R>)
   }
   __syncthreads();
 
-  const int row_bytes = footprint.crop_w * static_cast<int>(sizeof(StagedPixel));
-  for (Walk walk(tile.w + 2 * R); walk.y < tile.h + 2 * R; walk.next()) {
-    const PixelIndex source = rotation(columns[walk.x], rows[walk.y]);
+  const Strip strip(tile.w + 2 * R);
+  const Along column = tables.columns[strip.x];
+  for (int y_sample = strip.y; y_sample < tile.h + 2 * R; y_sample += strip.step) {
+    const PixelIndex source = rotation(column, tables.rows[y_sample]);
     Values values;
     if (is_inside(source, p.w, p.h)) {
       if constexpr (S == Source::staged) {
-        values = resized_staged(staged, row_bytes, taps_x[source.x - footprint.x],
+        values = resized_staged(staged, footprint.crop_w, taps_x[source.x - footprint.x],
                                 taps_x[p.room.taps_x + source.y - footprint.y]);
       } else if constexpr (S == Source::direct) {
         values = resized_direct(p, tile, source);
@@ -539,18 +546,18 @@ __global__ void __launch_bounds__(kThreads, kBlocks<R>)
         for (int c = 0; c < kChannels; ++c) values.channel[c] = static_cast<float>(from[c]);
       }
     } else {
-      const PixelIndex at = {tile.x - R + walk.x, tile.y - R + walk.y};
+      const PixelIndex at = {tile.x - R + strip.x, tile.y - R + y_sample};
       const float outside = p.constant_border && !is_inside(at, p.w, p.h) ? 0.0f : p.fill;
       for (float& value : values.channel) value = outside;
     }
     for (int c = 0; c < kChannels; ++c) {
-      samples[(c * Layout::rows + walk.y) * Layout::pitch + walk.x] = values.channel[c];
+      samples[(c * Layout::rows + y_sample) * Layout::pitch + strip.x] = values.channel[c];
     }
   }
   __syncthreads();
 
   float weights[R + 1];
-  for (int d = 0; d <= R; ++d) weights[d] = d <= p.radius ? draw.blur[d] : 0.0f;
+  for (int d = 0; d <= R; ++d) weights[d] = tables.blur[d];
   if constexpr (R > 0) {
     blur_rows<R>(weights, samples);
     __syncthreads();
@@ -561,7 +568,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks<R>)
   auto* result = reinterpret_cast<T*>(samples);
   store_in_tile(p.order, pixels, result);
   __syncthreads();
-  store_tile(p, tile, result, y);
+  store_tile(p, tile, result, y + tables.first);
 }
 
 /// Room for the part of the crop behind any tile and its border of R pixels. A rotated tile reaches
@@ -570,7 +577,7 @@ StagedRoom staged_room(const AugmentSpec& spec, int radius) {
   const double w = static_cast<double>(std::min<std::int64_t>(kTileW + 2 * radius, spec.out_w)) - 1;
   const double h = static_cast<double>(std::min<std::int64_t>(kTileH + 2 * radius, spec.out_h)) - 1;
   const double diagonal = std::sqrt(w * w + h * h);
-  const auto reach = [&](double side, std::int64_t out) {
+  const auto reach = [&](double side, std::int64_t out) {  // at most kThreads / 2
     const double longest = spec.rotate ? diagonal : side;
     return std::min(static_cast<std::int64_t>(longest + 0.5) + 2, out);
   };
@@ -584,30 +591,35 @@ StagedRoom staged_room(const AugmentSpec& spec, int radius) {
 }
 
 template <class T, int R, Source S>
-void launch_kernel(const Parameters& p, unsigned grid, std::size_t staged_bytes, T* y,
-                   cudaStream_t stream) {
+void launch_kernel(const Parameters& p, std::size_t staged_bytes, T* y, cudaStream_t stream) {
   const auto kernel = augment_fused_kernel<T, R, S>;
   const std::size_t bytes = SampleLayout<R>::count * sizeof(float) + staged_bytes;
   TANDEM_CUDA_TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                        static_cast<int>(bytes)));
-  TANDEM_CUDA_TRY(launch(kernel, {grid, kThreads, static_cast<unsigned>(bytes)}, stream, p, y));
+  cudaLaunchConfig_t config = {};
+  config.gridDim =
+      dim3(static_cast<unsigned>(p.result.n), static_cast<unsigned>(ceil_div(p.w, kTileW)),
+           static_cast<unsigned>(ceil_div(p.h, kTileH)));
+  config.blockDim = dim3(kThreads);
+  config.dynamicSmemBytes = bytes;
+  config.stream = stream;
+  TANDEM_CUDA_TRY(cudaLaunchKernelEx(&config, kernel, p, y));
 }
 
 /// For a blur of radius R or less: the weights of further pixels are 0.
 template <class T, int R>
-void launch_radius(const AugmentSpec& spec, Parameters p, unsigned grid, T* y,
-                   cudaStream_t stream) {
+void launch_radius(const AugmentSpec& spec, Parameters p, T* y, cudaStream_t stream) {
   // What every GPU from compute capability 8.0 on grants a block, less some for the tables.
   constexpr std::size_t kMostShared = 96 * 1024;
   p.room = staged_room(spec, R);
   const std::size_t staged = p.room.bytes();
   if (!resizes(spec)) {
-    launch_kernel<T, R, Source::crop>(p, grid, 0, y, stream);
-  } else if (p.along_x.taps == 2 && p.along_y.taps == 2 &&
+    launch_kernel<T, R, Source::crop>(p, 0, y, stream);
+  } else if (p.along_x.taps == 2 && p.along_y.taps == 2 && p.room.w <= kThreads &&
              SampleLayout<R>::count * sizeof(float) + staged <= kMostShared) {
-    launch_kernel<T, R, Source::staged>(p, grid, staged, y, stream);
+    launch_kernel<T, R, Source::staged>(p, staged, y, stream);
   } else {
-    launch_kernel<T, R, Source::direct>(p, grid, 0, y, stream);
+    launch_kernel<T, R, Source::direct>(p, 0, y, stream);
   }
 }
 
@@ -630,8 +642,6 @@ void augment_fused(const AugmentSpec& spec, const void* tables, std::int64_t n,
   p.crop_w = static_cast<int>(spec.crop_w);
   p.w = static_cast<int>(spec.out_w);
   p.h = static_cast<int>(spec.out_h);
-  p.tiles_x = ceil_div(p.w, kTileW);
-  p.tiles_y = ceil_div(p.h, kTileH);
   p.radius = spec.blur_taps / 2;
   p.fill = spec.fill;
   p.rotate = spec.rotate;
@@ -641,13 +651,12 @@ void augment_fused(const AugmentSpec& spec, const void* tables, std::int64_t n,
   const std::int64_t unit = order == ImageOrder::zorder ? spec.out_h * spec.out_w : spec.out_w;
   p.packs = is_aligned(y) && unit * kChannels % kPackElements<T> == 0;
 
-  const auto grid = static_cast<unsigned>(n * p.tiles_x * p.tiles_y);
   if (p.radius == 0) {
-    launch_radius<T, 0>(spec, p, grid, y, stream);
+    launch_radius<T, 0>(spec, p, y, stream);
   } else if (p.radius <= 3) {
-    launch_radius<T, 3>(spec, p, grid, y, stream);
+    launch_radius<T, 3>(spec, p, y, stream);
   } else {
-    launch_radius<T, kMaxBlurTaps / 2>(spec, p, grid, y, stream);
+    launch_radius<T, kMaxBlurTaps / 2>(spec, p, y, stream);
   }
 }
 
