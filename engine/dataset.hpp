@@ -72,7 +72,9 @@ std::unique_ptr<Dataset> make_cifar10(const std::string& directory, Split split)
 
 /// A folder a class, JPEG and PNG files in each; classes in alphabetical order of the folders.
 /// Files whose names begin with a dot are left out, others that are no JPEG or PNG are refused.
-/// A picture is cut to its middle square and resized to `image` on the host.
+/// Beside the class folders other files may lie, but no pictures. A picture is cut to its middle
+/// square and resized to `image` on the host; see picture_file.hpp for what is read and how.
+/// make_folder() reads the names only, and throws Error{data} that names what does not belong.
 struct FolderOptions {
   std::string directory;
   std::int64_t image = 256;  ///< S
@@ -80,7 +82,8 @@ struct FolderOptions {
   /// folders `train` and `test` (or `val`) in the directory, those are used instead.
   Split split = Split::train;
   /// What a file does that cannot be read: end the run with Error{data} that names it (true), or
-  /// be replaced by the next good file of its class, named once and counted (false).
+  /// be replaced by the next good file of its class, named once and counted (false). The sample's
+  /// record stays that of the broken file.
   bool broken_is_fatal = true;
   /// Called once for each broken file with its name and the reason, from any thread; not at the
   /// same time. Only where broken files are not fatal.

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <cstddef>
 #include <cstring>
 #include <limits>
 #include <mutex>
@@ -35,7 +36,26 @@ Error named_after(std::int64_t sample) {
   }
 }
 
+/// Batches that so many samples make, which may be none.
+std::int64_t count_batches(std::int64_t samples, std::int64_t batch, LastBatch last) {
+  const bool one_more = last != LastBatch::drop && samples % batch != 0;
+  return samples / batch + (one_more ? 1 : 0);
+}
+
 }  // namespace
+
+std::uint64_t batches_of(std::int64_t samples, std::int64_t batch, LastBatch last) {
+  if (batch < 1) refuse(fmt::format("batch {}; at least 1 is needed", batch));
+  const std::int64_t batches = samples < 1 ? 0 : count_batches(samples, batch, last);
+  if (batches == 0) {
+    const bool drop = last == LastBatch::drop;
+    throw Error(ErrorCode::usage,
+                fmt::format("loader: no step is left: {} samples make no batch of {}{}", samples,
+                            batch, drop ? ", and a partial one is dropped" : ""),
+                drop ? "take a smaller batch, or pad the last one or leave it partial" : "");
+  }
+  return static_cast<std::uint64_t>(batches);
+}
 
 void finish_header(BatchHeader& header) noexcept {
   const bool any = header.valid_count > 0;
@@ -48,9 +68,14 @@ std::int64_t* sample_ids(BatchHeader* header) noexcept {
   return reinterpret_cast<std::int64_t*>(header + 1);
 }
 
+AugmentDraw* augment_draws(BatchHeader* header) noexcept {
+  return reinterpret_cast<AugmentDraw*>(sample_ids(header) + header->capacity);
+}
+
 struct Loader::Impl {
   /// filling: some rows are left to take; finishing: all are taken, some are not written yet.
   enum class State { free, opening, filling, finishing, full, delivered, submitted };
+  using Picture = std::vector<std::uint8_t>;  ///< a worker's own, where it augments itself
   struct Slot {
     InputSlot memory;
     State state = State::free;
@@ -64,7 +89,10 @@ struct Loader::Impl {
       : data(std::move(source)), options(settings), wait_until_copied(std::move(wait)) {
     check(memory);
     for (const InputSlot& slot : memory) slots.emplace_back().memory = slot;
-    pixels = data->image() * data->image();
+    if (on_cpu()) {
+      tables.resize(augment_table_bytes(options.augment->spec));
+      fill_augment_tables(options.augment->spec, tables.data());
+    }
   }
 
   ~Impl() {
@@ -77,14 +105,19 @@ struct Loader::Impl {
   }
 
   void check(const std::vector<InputSlot>& memory);
+  void check_slot(const InputSlot& slot) const;
+  void check_augmentation() const;
   void start();
   void work();
   template <class Body>
   bool unlocked(std::unique_lock<std::mutex>& lock, std::int64_t sample, Body body);
   void open(std::unique_lock<std::mutex>& lock, Slot& slot);
   void begin_batch(const InputSlot& memory, std::uint64_t number) const;
-  void fill_next(std::unique_lock<std::mutex>& lock, Slot& slot);
-  std::int64_t fill_row(const InputSlot& memory, std::int64_t row, std::int64_t sample) const;
+  void fill_next(std::unique_lock<std::mutex>& lock, Slot& slot, Picture& scratch);
+  std::int64_t fill_row(const InputSlot& memory, std::uint64_t number, std::int64_t row,
+                        Picture& scratch) const;
+  std::int64_t count_valid(const std::uint8_t* labels) const;
+  AugmentDraw draw_for(std::int64_t sample) const;
 
   Slot& slot_of(std::uint64_t number) { return slots[number % slots.size()]; }
   /// Batch `number` holds samples first_of(number) .. + real(number) - 1.
@@ -94,12 +127,14 @@ struct Loader::Impl {
   std::int64_t real(std::uint64_t number) const {
     return std::min(options.batch, options.first_sample + options.samples - first_of(number));
   }
+  std::int64_t picture_bytes() const { return 3 * data->image() * data->image(); }
+  bool on_cpu() const { return options.augment && options.augment->on_cpu; }
 
   // Constant while the workers run.
   std::shared_ptr<const Dataset> data;
   LoaderOptions options;
   std::function<void(int)> wait_until_copied;
-  std::int64_t pixels = 0;
+  std::vector<std::byte> tables;  ///< of the augmentation on the CPU
   std::vector<std::thread> workers;
 
   // Under the mutex. The memory of a slot is not: whoever set its state to opening, or took one of
@@ -134,15 +169,8 @@ void Loader::Impl::check(const std::vector<InputSlot>& memory) {
     refuse(fmt::format("ignore label {}; the allowed range is 0 to 255", options.ignore_label));
   }
   if (memory.empty()) refuse("no slots; at least 1 is needed");
-  for (const InputSlot& slot : memory) {
-    if (!slot.images || !slot.labels || !slot.header) refuse("a slot has no memory");
-    if (slot.batch != options.batch)
-      refuse(
-          fmt::format("batch {}; the input slots hold batches of {}", options.batch, slot.batch));
-    if (slot.image != data->image())
-      refuse(fmt::format("pictures of {} pixels a side; the input slots hold pictures of {}",
-                         data->image(), slot.image));
-  }
+  if (options.augment) check_augmentation();
+  for (const InputSlot& slot : memory) check_slot(slot);
   constexpr std::int64_t kMost = std::int64_t{1} << 62;
   if (options.first_sample < 0 || options.first_sample > kMost) {
     refuse(fmt::format("first sample {}; the allowed range is 0 to 2^62", options.first_sample));
@@ -153,9 +181,36 @@ void Loader::Impl::check(const std::vector<InputSlot>& memory) {
   }
   const auto most = static_cast<std::int64_t>(options.steps) * options.batch;
   if (options.samples == -1) options.samples = most;
-  if (options.samples < 0 || options.samples > most || options.samples <= most - options.batch) {
+  if (options.samples < 0 || count_batches(options.samples, options.batch, options.last_batch) !=
+                                 static_cast<std::int64_t>(options.steps)) {
     refuse(fmt::format("{} samples do not make {} batches of {}", options.samples, options.steps,
                        options.batch));
+  }
+}
+
+void Loader::Impl::check_slot(const InputSlot& slot) const {
+  const bool pictures = on_cpu() ? slot.floats != nullptr : slot.images != nullptr;
+  if (!pictures || !slot.labels || !slot.header) refuse("a slot has no memory");
+  if (slot.batch != options.batch) {
+    refuse(fmt::format("batch {}; the input slots hold batches of {}", options.batch, slot.batch));
+  }
+  if (slot.image != data->image()) {
+    refuse(fmt::format("pictures of {} pixels a side; the input slots hold pictures of {}",
+                       data->image(), slot.image));
+  }
+  if (slot.label_count != data->label_count()) {
+    refuse(fmt::format("data of {} labels a sample; the input slots hold {} a sample",
+                       data->label_count(), slot.label_count));
+  }
+}
+
+void Loader::Impl::check_augmentation() const {
+  const AugmentSpec& spec = options.augment->spec;
+  check_augment(spec);
+  check_ranges(options.augment->ranges);
+  if (spec.in_h != data->image() || spec.in_w != data->image()) {
+    refuse(fmt::format("pictures of {} pixels a side; the augmentation takes {} x {}",
+                       data->image(), spec.in_h, spec.in_w));
   }
 }
 
@@ -175,6 +230,7 @@ void Loader::Impl::start() {
 }
 
 void Loader::Impl::work() {
+  Picture scratch;
   std::unique_lock lock(mutex);
   const auto finished = [this] { return stopping || filling_batch == options.steps; };
   for (;;) {
@@ -186,7 +242,7 @@ void Loader::Impl::work() {
     if (finished()) return;
     Slot& slot = slot_of(filling_batch);
     if (slot.state == State::filling) {
-      fill_next(lock, slot);
+      fill_next(lock, slot, scratch);
     } else {
       open(lock, slot);
     }
@@ -235,44 +291,37 @@ void Loader::Impl::open(std::unique_lock<std::mutex>& lock, Slot& slot) {
   workers_wake.notify_all();
 }
 
-/// Writes what does not come from the samples: header, ids, zeros as augmentation parameters, and
-/// black pictures with ignored labels where a partial batch has no samples.
+/// Writes the header, and zeros behind it.
 void Loader::Impl::begin_batch(const InputSlot& memory, std::uint64_t number) const {
-  const std::int64_t rows = real(number);
   std::memset(static_cast<void*>(memory.header), 0, batch_header_bytes(options.batch));
   BatchHeader header;
   header.step = options.first_step + number;
   header.epoch = static_cast<std::uint64_t>(first_of(number) / data->epoch_size());
-  header.samples = static_cast<std::int32_t>(rows);
+  header.samples = static_cast<std::int32_t>(real(number));
   header.capacity = static_cast<std::int32_t>(options.batch);
   header.learning_rate = options.learning_rate;
   header.momentum = options.momentum;
   header.weight_decay = options.weight_decay;
   *memory.header = header;
-  for (std::int64_t row = 0; row < options.batch; ++row) {
-    sample_ids(memory.header)[row] = row < rows ? first_of(number) + row : -1;
-  }
-  const auto padding = static_cast<std::size_t>((options.batch - rows) * pixels);
-  std::memset(memory.images + 3 * rows * pixels, 0, 3 * padding);
-  std::memset(memory.labels + rows * pixels, options.ignore_label, padding);
 }
 
 /// Fills the next row of `filling_batch`; whoever finishes the last row completes the batch.
-void Loader::Impl::fill_next(std::unique_lock<std::mutex>& lock, Slot& slot) {
+void Loader::Impl::fill_next(std::unique_lock<std::mutex>& lock, Slot& slot, Picture& scratch) {
   const std::uint64_t number = filling_batch;
   const std::int64_t row = next_row;
-  const std::int64_t sample = first_of(number) + row;
-  if (++next_row == real(number)) {
+  if (++next_row == options.batch) {
     slot.state = State::finishing;
     next_row = 0;
     ++filling_batch;
     workers_wake.notify_all();  // the next batch's slot may be free, or there may be no more
   }
+  const std::int64_t sample = first_of(number) + row % real(number);
   std::int64_t valid = 0;
-  const bool good = unlocked(lock, sample, [&] { valid = fill_row(slot.memory, row, sample); });
+  const bool good =
+      unlocked(lock, sample, [&] { valid = fill_row(slot.memory, number, row, scratch); });
   if (!good) return;
   slot.valid_count += valid;
-  if (++slot.rows_done == real(number)) {
+  if (++slot.rows_done == options.batch) {
     slot.memory.header->valid_count = slot.valid_count;
     finish_header(*slot.memory.header);
     slot.load = {};
@@ -281,24 +330,64 @@ void Loader::Impl::fill_next(std::unique_lock<std::mutex>& lock, Slot& slot) {
   }
 }
 
-/// Writes one sample and returns how many of its labels count.
-std::int64_t Loader::Impl::fill_row(const InputSlot& memory, std::int64_t row,
-                                    std::int64_t sample) const {
-  std::uint8_t* labels = memory.labels + row * pixels;
-  data->sample(sample, memory.images + 3 * row * pixels, labels);
+/// Writes one row, with what of the header is its own, and returns how many of its labels count. A
+/// row behind the batch's samples repeats one of them, or is a black picture that nothing was done
+/// to; its labels do not count.
+std::int64_t Loader::Impl::fill_row(const InputSlot& memory, std::uint64_t number, std::int64_t row,
+                                    Picture& scratch) const {
+  const std::int64_t rows = real(number);
+  const bool behind = row >= rows, black = behind && options.last_batch != LastBatch::pad;
+  const std::int64_t sample = first_of(number) + row % rows;
+  const std::int64_t label_count = data->label_count();
+  if (on_cpu()) scratch.resize(static_cast<std::size_t>(picture_bytes()));
+  std::uint8_t* picture = on_cpu() ? scratch.data() : memory.images + row * picture_bytes();
+  std::uint8_t* labels = memory.labels + row * label_count;
+
+  sample_ids(memory.header)[row] = black ? -1 : data->record(sample);
+  if (black) {
+    std::memset(picture, 0, static_cast<std::size_t>(picture_bytes()));
+  } else {
+    data->sample(sample, picture, labels);
+  }
+  if (behind) std::memset(labels, options.ignore_label, static_cast<std::size_t>(label_count));
+  const std::int64_t valid = behind ? 0 : count_valid(labels);
+
+  if (options.augment) {
+    const AugmentSpec& spec = options.augment->spec;
+    AugmentDraw& draw = augment_draws(memory.header)[row];
+    draw = black ? identity_augment(spec) : draw_for(sample);
+    if (on_cpu()) {
+      float* result = memory.floats + row * spec.out_h * spec.out_w * kAugmentChannels;
+      host::augment(spec, tables.data(), 1, picture, &draw, ImageOrder::nhwc, result);
+    }
+  }
+  return valid;
+}
+
+/// How many of a sample's labels are not to be ignored. Throws for one out of range.
+std::int64_t Loader::Impl::count_valid(const std::uint8_t* labels) const {
+  const std::int64_t count = data->label_count(), side = data->image();
   std::int64_t valid = 0;
-  for (std::int64_t i = 0; i < pixels; ++i) {
+  for (std::int64_t i = 0; i < count; ++i) {
     if (labels[i] == options.ignore_label) continue;
     if (labels[i] >= options.classes) {
-      throw Error(
-          ErrorCode::data,
-          fmt::format("label {} of pixel (x {}, y {}); allowed are 0 to {}, and {} for ignore",
-                      labels[i], i % data->image(), i / data->image(), options.classes - 1,
-                      options.ignore_label));
+      const std::string place =
+          count == 1 ? "" : fmt::format(" of pixel (x {}, y {})", i % side, i / side);
+      throw Error(ErrorCode::data,
+                  fmt::format("label {}{}; allowed are 0 to {}, and {} for ignore", labels[i],
+                              place, options.classes - 1, options.ignore_label));
     }
     ++valid;
   }
   return valid;
+}
+
+AugmentDraw Loader::Impl::draw_for(std::int64_t sample) const {
+  const LoaderAugment& augment = *options.augment;
+  if (augment.identity) return identity_augment(augment.spec);
+  return draw_augment(augment.spec, augment.ranges, augment.seed,
+                      static_cast<std::uint64_t>(sample / data->epoch_size()),
+                      data->record(sample));
 }
 
 Loader::Loader(std::shared_ptr<const Dataset> data, const LoaderOptions& options,
