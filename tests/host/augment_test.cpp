@@ -472,6 +472,10 @@ TEST(Augment, WhatIsFused) {
   EXPECT_FALSE(fused([](AugmentSpec& s) { s.border = Border::symmetric; }));
   EXPECT_FALSE(fused([](AugmentSpec& s) { s.border = Border::replicate; }));
   EXPECT_FALSE(fused([](AugmentSpec& s) { s.padding = 4; }));
+  EXPECT_TRUE(fused([](AugmentSpec& s) {
+    s.border = Border::symmetric;  // of no blur
+    s.blur_taps = 0;
+  }));
 }
 
 }  // namespace
