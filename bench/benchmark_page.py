@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Judges and renders the results of compare_gpu.py: what makes a run count, the short table, the page.
 
-A row: {"engine": "tandem" | "pytorch", "workload", "batch", "precision", "input", "init", "variant",
-"blocks": [steps/s, ...], "steps_per_s": {"median", "min", "max"}, ...}. The variant is the schedule of
-Tandem, or "eager|compile nchw|nhwc serial|piped|graph|forked" of PyTorch.
+A row: its KEY, "blocks": [steps/s, ...], "steps_per_s": {"median", "min", "max"}, and more for Tandem. The
+engine is tandem or pytorch. The variant is the schedule of Tandem, or "HOW nchw|nhwc
+serial|piped|graph|forked" of PyTorch, where HOW is eager, compile or article (eager, with the published
+transform). "augment" is null for segment; cpu or gpu for Tandem, batched or article for PyTorch. "workers" is
+0 with input on the device.
 """
 import statistics
+
+KEY = ("engine", "workload", "batch", "precision", "input", "init", "variant", "augment", "workers")
 
 # PyTorch's steps/s, measured on an H200 on 2026-11-29 with PyTorch 2.11 (CUDA 13.0, cuDNN 9.19): image 256,
 # input on the device, median of three windows. A run in which PyTorch is slower than REFERENCE_SHARE of
@@ -20,27 +24,35 @@ _REFERENCE_COLUMNS = {
                 ("bf16", "compile nhwc graph"), ("bf16", "compile nhwc forked")),
     "classify": (("bf16", "eager nhwc graph"), ("bf16", "eager nhwc forked"),
                  ("tf32", "compile nhwc graph"), ("tf32", "compile nhwc forked"),
-                 ("bf16", "compile nhwc graph"), ("bf16", "compile nhwc forked")),
+                 ("bf16", "compile nhwc graph"), ("bf16", "compile nhwc forked"),
+                 ("tf32", "article nchw serial"), ("tf32", "article nchw piped")),
 }
 _REFERENCE_FIGURES = {
     ("segment", 8): (278.6, 260.1, 512.0, 543.2, 490.8, 517.7, 669.2, 716.6),
     ("segment", 32): (129.5, 135.7, 242.2, 250.2, 186.2, 190.5, 329.8, 347.3),
     ("segment", 128): (46.0, 46.6, 79.7, 80.3, 64.8, 65.7, 109.5, 111.7),
-    ("classify", 8): (680.1, 695.9, 627.3, 620.7, 830.6, 816.1),
-    ("classify", 32): (365.9, 375.0, 253.5, 244.7, 396.3, 385.0),
-    ("classify", 128): (131.6, 133.2, 92.3, 90.1, 133.0, 126.9),
+    ("classify", 8): (680.1, 695.9, 627.3, 620.7, 830.6, 816.1, 153.0, 135.0),
+    ("classify", 32): (365.9, 375.0, 253.5, 244.7, 396.3, 385.0, 62.0, 76.0),
+    ("classify", 128): (131.6, 133.2, 92.3, 90.1, 133.0, 126.9, 28.0, 27.0),
 }
 REFERENCE = {  # (workload, batch, precision, variant) -> steps/s
     (workload, batch, *column): figure
     for (workload, batch), figures in _REFERENCE_FIGURES.items()
     for column, figure in zip(_REFERENCE_COLUMNS[workload], figures, strict=True)}
 
-# Tandem's best schedule is held to this share of PyTorch's best eager row without a graph.
+# Tandem's best row is held to GOAL_SHARE of PyTorch's best eager row without a graph, and to ARTICLE_SHARE of
+# the best row with the published transform.
 GOAL_BATCHES = (8, 32, 128)
 GOAL_PRECISIONS = ("tf32", "bf16")
 GOAL_SHARE = 1.0
-LEAST_BLOCKS = 5
+ARTICLE_SHARE = 3.0
+ARTICLE_PRECISION = "tf32"
+ARTICLE_LOADER_BATCH = 32  # of the published experiment
+LEAST_BLOCKS = 5  # of a row that a goal is about
+LEAST_BLOCKS_BESIDE = 3  # of the others
 
+WORKLOADS = ("segment", "classify")
+FIRST_STAGE = {"segment": "encode", "classify": "augment"}  # what runs one batch ahead
 SAME_IN_ALL_RUNS = ("commit", "gpu", "driver", "torch", "image")
 
 
@@ -67,77 +79,130 @@ def without_graph(rows):
             row["variant"].startswith("eager") and row["variant"].endswith(("serial", "piped"))]
 
 
+def with_graph(rows):
+    return [row for row in rows if row["engine"] == "pytorch" and
+            row["variant"].endswith(("graph", "forked"))]
+
+
+def article(rows):
+    """PyTorch's rows with the published transform."""
+    return [row for row in rows if row["engine"] == "pytorch" and row["variant"].startswith("article")]
+
+
 def device_rows(rows, **values):
     return select(rows, input="device", init="he", **values)
 
 
+def loader_rows(rows, **values):
+    return select(rows, input="loader", **values)
+
+
+def variant_of(row):
+    """The variant, with what tells rows of one engine apart beside it."""
+    if row["engine"] == "pytorch" or not row["augment"]:
+        return row["variant"]
+    threads = f", {row['workers']} threads" if row["augment"] == "cpu" else ""
+    return f"{row['augment'].upper()} augmentation{threads}, {row['variant']}"
+
+
+def describe(row):
+    engine = {"tandem": "Tandem", "pytorch": "PyTorch"}[row["engine"]]
+    loader = " with a loader" if row["input"] == "loader" else ""
+    return f"{engine} {row['workload']} batch {row['batch']} {row['precision']} {variant_of(row)}{loader}"
+
+
 # ------------------------------------------------------------------------------ what makes a run count
+def check_reference(run, failures, gaps):
+    """PyTorch's rows beside their figures."""
+    gpu = run["environment"]["gpu"] or "no GPU"
+    reference = []
+    for workload, batch in _REFERENCE_FIGURES:
+        unmeasured = []
+        for precision, variant in _REFERENCE_COLUMNS[workload]:
+            expected = REFERENCE[workload, batch, precision, variant]
+            found = device_rows(run["rows"], engine="pytorch", workload=workload, batch=batch,
+                                precision=precision, variant=variant)
+            if not found:
+                unmeasured.append(f"{precision} {variant}")
+                continue
+            measured = median(found[0])
+            share = measured / expected
+            reference.append({"label": describe(found[0]), "expected": expected, "measured": measured,
+                              "share": share})
+            if REFERENCE_GPU in gpu and not share >= REFERENCE_SHARE:
+                failures.append(f"{describe(found[0])}: {measured:.1f} steps/s is {share:.2f} of "
+                                f"{expected}; a run counts from {REFERENCE_SHARE}")
+        if unmeasured:
+            gaps.append(f"not measured: PyTorch {workload} batch {batch}: {', '.join(unmeasured)}")
+    if REFERENCE_GPU not in gpu:
+        gaps.append(f"the figures PyTorch is held to are of an {REFERENCE_GPU}; this is {gpu}")
+    return reference
+
+
+def goal_groups(rows):
+    """(name, Tandem's rows, PyTorch's rows, share) of each goal."""
+    for workload in WORKLOADS:
+        for batch in GOAL_BATCHES:
+            for precision in GOAL_PRECISIONS:
+                here = device_rows(rows, workload=workload, batch=batch, precision=precision)
+                yield (f"{workload} batch {batch} {precision}, PyTorch's best eager row without a graph",
+                       select(here, engine="tandem"), without_graph(here), GOAL_SHARE)
+    published = [(f"batch {batch} {ARTICLE_PRECISION}", device_rows(
+        rows, workload="classify", batch=batch, precision=ARTICLE_PRECISION)) for batch in GOAL_BATCHES]
+    published += [(f"batch {ARTICLE_LOADER_BATCH} {ARTICLE_PRECISION} with a loader", loader_rows(
+        rows, workload="classify", batch=ARTICLE_LOADER_BATCH, precision=ARTICLE_PRECISION))]
+    for name, here in published:
+        yield (f"classify {name}, the article's transform", select(here, engine="tandem"), article(here),
+               ARTICLE_SHARE)
+
+
+def goal_sentence(goal):
+    return (f"{goal['name']}: Tandem {goal['tandem']} is {goal['share']:.2f} x PyTorch {goal['pytorch']}; "
+            f"the goal is {goal['least']}")
+
+
 def judge(run):
     """Returns {"valid", "failures", "gaps", "reference", "goals"}. Failures: something is wrong or slower
     than it has to be. Gaps: something was not measured. A run without either is valid."""
     rows, failures, gaps = run["rows"], list(run["failures"]), []
-    gpu = run["environment"]["gpu"] or "no GPU"
-    reference = []
-    for workload in ("segment", "classify"):
-        if workload == "classify" and not select(rows, workload="classify"):
+    reference = check_reference(run, failures, gaps)
+    goals, judged = [], []
+    for name, ours, theirs, least in goal_groups(rows):
+        if not ours or not theirs:
+            missing = [engine for engine, found in (("Tandem", ours), ("PyTorch", theirs)) if not found]
+            gaps.append(f"not measured: {name}: the rows of {' and '.join(missing)}")
             continue
-        for batch in GOAL_BATCHES:
-            unmeasured = []
-            for precision, variant in _REFERENCE_COLUMNS[workload]:
-                expected = REFERENCE[workload, batch, precision, variant]
-                label = f"PyTorch {workload} batch {batch} {precision} {variant}"
-                found = device_rows(rows, engine="pytorch", workload=workload, batch=batch,
-                                    precision=precision, variant=variant)
-                if not found:
-                    unmeasured.append(f"{precision} {variant}")
-                    continue
-                share = median(found[0]) / expected
-                reference.append({"label": label, "expected": expected, "measured": median(found[0]),
-                                  "share": share})
-                if REFERENCE_GPU in gpu and not share >= REFERENCE_SHARE:
-                    failures.append(f"{label}: {median(found[0]):.1f} steps/s is {share:.2f} of {expected}; "
-                                    f"a run counts from {REFERENCE_SHARE}")
-            if unmeasured:
-                gaps.append(f"not measured: PyTorch {workload} batch {batch}: {', '.join(unmeasured)}")
-    if REFERENCE_GPU not in gpu:
-        gaps.append(f"the figures PyTorch is held to are of an {REFERENCE_GPU}; this is {gpu}")
-
-    goals = []
-    for batch in GOAL_BATCHES:
-        for precision in GOAL_PRECISIONS:
-            mine = device_rows(rows, workload="segment", batch=batch, precision=precision)
-            ours, theirs = best(select(mine, engine="tandem")), best(without_graph(mine))
-            if ours is None or theirs is None:
-                gaps.append(f"not measured: segment batch {batch} {precision}: one of Tandem and PyTorch's "
-                            "eager rows")
-                continue
-            share = median(ours) / median(theirs)
-            goals.append({"batch": batch, "precision": precision, "share": share,
-                          "tandem": ours["variant"], "pytorch": theirs["variant"]})
-            if not share >= GOAL_SHARE:
-                failures.append(f"segment batch {batch} {precision}: Tandem {ours['variant']} is "
-                                f"{share:.2f} of PyTorch {theirs['variant']}; the goal is {GOAL_SHARE}")
+        judged += select(ours + theirs, input="device")
+        ours, theirs = best(ours), best(theirs)
+        share = median(ours) / median(theirs)
+        goals.append({"name": name, "share": share, "least": least, "tandem": variant_of(ours),
+                      "pytorch": variant_of(theirs)})
+        if not share >= least:
+            failures.append(goal_sentence(goals[-1]))
     for row in rows:
         if row["engine"] == "tandem" and row["verified"] is not True:
-            failures.append(f"Tandem batch {row['batch']} {row['precision']} {row['variant']}: not verified")
-    fewest = min((len(row["blocks"]) for row in rows), default=0)
-    if fewest < LEAST_BLOCKS:
-        gaps.append(f"a row has {fewest} blocks; a run counts from {LEAST_BLOCKS}")
+            failures.append(f"{describe(row)}: not verified")
+        least = LEAST_BLOCKS if row in judged else LEAST_BLOCKS_BESIDE
+        if len(row["blocks"]) < least:
+            gaps.append(f"{describe(row)} has {len(row['blocks'])} blocks; it counts from {least}")
     return {"valid": not failures and not gaps, "failures": failures, "gaps": gaps,
             "reference": reference, "goals": goals}
 
 
 def merge(runs):
     """One run with the rows of several, which must be of the same build on the same machine."""
+    if not runs:
+        raise ValueError("none of these files holds a run of this script")
     merged = {**runs[0], "rows": [], "failures": [], "dates": [], "commands": []}
     for run in runs:
         for name in SAME_IN_ALL_RUNS:
             a, b = runs[0]["environment"][name], run["environment"][name]
             if a != b:
                 raise ValueError(f"{name} differs between the runs: {a} and {b}")
+        if run["settings"] != merged["settings"]:
+            raise ValueError(f"settings differ between the runs: {merged['settings']} and {run['settings']}")
         for row in run["rows"]:
-            key = {name: row[name] for name in
-                   ("engine", "workload", "batch", "precision", "input", "init", "variant")}
+            key = {name: row[name] for name in KEY}
             if select(merged["rows"], **key):
                 raise ValueError(f"two runs hold the same row: {key}")
             merged["rows"].append(row)
@@ -154,72 +219,93 @@ def markdown(header, lines):
 
 
 def gain(rows, row):
-    """Overlap over the best serial row with the same batch and precision."""
+    """Over the serial row with the same batch and precision."""
     serial = best(select(rows, engine="tandem", variant="serial", **{
-        name: row[name] for name in ("workload", "batch", "precision", "input", "init")}))
-    return "-" if serial is None else f"{median(row) / median(serial):.2f}"
+        name: row[name] for name in KEY if name not in ("engine", "variant")}))
+    return None if serial is None else median(row) / median(serial)
 
 
-def cases(rows):
-    return sorted({(row["batch"], row["precision"]) for row in rows},
-                  key=lambda case: (case[1] != "fp32", case[1] != "tf32", case[0]))
+def two_digits(value):
+    return "-" if value is None else f"{value:.2f}"
+
+
+def bound(row):
+    """What overlapping the two stages could gain at most, from the times of each alone."""
+    a, b = row["stage_ms"][FIRST_STAGE[row["workload"]]], row["stage_ms"]["train"]
+    return (a + b) / max(a, b)
+
+
+def in_order(rows):
+    return sorted(rows, key=lambda row: (row["precision"] != "fp32", row["precision"] != "tf32", row["batch"],
+                                         row["variant"] != "serial"))
 
 
 def speed_table(rows):
+    published = bool(article(rows))
     lines = []
-    for batch, precision in cases(rows):
+    for batch, precision in dict.fromkeys((row["batch"], row["precision"]) for row in in_order(rows)):
         here = select(rows, batch=batch, precision=precision)
         rates = [best(select(here, engine="tandem", variant=name)) for name in ("serial", "overlap")]
-        ours, theirs = best([row for row in rates if row]), best(without_graph(here))
-        graph = best([row for row in select(here, engine="pytorch") if row["variant"].endswith(
-            ("graph", "forked"))])
+        ours = best([row for row in rates if row])
+
+        def beside(row):
+            return [f"{median(row):.1f} ({row['variant']})" if row else "-",
+                    two_digits(median(ours) / median(row) if ours and row else None)]
+
+        graph = best(with_graph(here))
         lines.append([precision, batch]
                      + [f"{median(row):.1f} ({spread(row)})" if row else "-" for row in rates]
-                     + [gain(rows, rates[1]) if rates[1] else "-"]
-                     + [f"{median(theirs):.1f} ({theirs['variant'][6:]})" if theirs else "-",
-                        f"{median(ours) / median(theirs):.2f}" if ours and theirs else "-",
-                        f"{median(graph):.1f} ({graph['variant']})" if graph else "-"])
+                     + [two_digits(gain(rows, rates[1]) if rates[1] else None)]
+                     + beside(best(without_graph(here)))
+                     + (beside(best(article(here))) if published else [])
+                     + [f"{median(graph):.1f} ({graph['variant']})" if graph else "-"])
     return markdown(["precision", "batch", "Tandem serial", "Tandem overlap", "gain",
-                     "PyTorch, best eager without a graph", "Tandem / that",
-                     "PyTorch, best with a graph"], lines)
+                     "PyTorch, best eager without a graph", "Tandem / that"]
+                    + (["the article's transform", "Tandem / that"] if published else [])
+                    + ["PyTorch, best with a graph"], lines)
 
 
 def stage_table(rows):
     lines = []
-    for row in sorted(select(rows, engine="tandem"), key=lambda r: (
-            r["precision"] != "tf32", r["batch"], r["variant"] != "serial")):
+    for row in in_order(select(rows, engine="tandem")):
+        first = FIRST_STAGE[row["workload"]]
         stages = row["stage_ms"]
-        a, b = stages["encode"], stages["train"]
         percent = [row.get(name) for name in ("gpu_busy_pct", "nvml_util_pct")]
-        lines.append([row["precision"], row["batch"], row["variant"], f"{stages['copy']:.3f}", f"{a:.3f}",
-                      f"{b:.3f}", f"{(a + b) / max(a, b):.2f}",
-                      gain(rows, row) if row["variant"] != "serial" else "-",
+        lines.append([row["precision"], row["batch"], row["variant"], f"{stages['copy']:.3f}",
+                      f"{stages[first]:.3f}", f"{stages['train']:.3f}", two_digits(bound(row)),
+                      two_digits(gain(rows, row)) if row["variant"] != "serial" else "-",
                       f"{row['memory_bytes'] / 2**20:.0f}",
                       *("-" if value is None else f"{value:.0f}" for value in percent),
                       f"`{row['plan_hash'][:12]}`"])
-    return markdown(["precision", "batch", "schedule", "copy ms", "t_A encode ms", "t_B train ms",
+    first = "/".join(sorted({FIRST_STAGE[row["workload"]] for row in rows}))
+    return markdown(["precision", "batch", "schedule", "copy ms", f"t_A {first} ms", "t_B train ms",
                      "bound", "gain", "MiB", "GPU busy %", "NVML %", "plan"], lines)
 
 
 def pytorch_table(rows):
-    variants = sorted({row["variant"] for row in select(rows, engine="pytorch")})
+    batches = sorted({row["batch"] for row in rows})
     lines = []
-    for variant in variants:
+    for variant in sorted({row["variant"] for row in select(rows, engine="pytorch")}):
         for precision in sorted({row["precision"] for row in rows}, reverse=True):
             found = {row["batch"]: row for row in select(rows, engine="pytorch", variant=variant,
                                                          precision=precision)}
             if found:
                 lines.append([variant, precision] + [
                     f"{median(found[batch]):.1f} ({spread(found[batch])})" if batch in found else "-"
-                    for batch in sorted({row["batch"] for row in rows})])
-    return markdown(["PyTorch", "precision"] + [f"batch {batch}" for batch in sorted(
-        {row["batch"] for row in rows})], lines)
+                    for batch in batches])
+    return markdown(["PyTorch", "precision"] + [f"batch {batch}" for batch in batches], lines)
 
 
 def loader_table(rows):
-    return markdown(["engine", "variant", "precision", "batch", "steps/s", "min .. max", "images/s"], [
-        [row["engine"], row["variant"], row["precision"], row["batch"], f"{median(row):.1f}", spread(row),
-         f"{median(row) * row['batch']:.0f}"] for row in rows])
+    def percent(row):
+        value = row.get("gpu_busy_pct")
+        return "-" if value is None else f"{value:.0f}"
+
+    return markdown(["batch", "engine", "variant", "workers", "precision", "steps/s", "min .. max",
+                     "images/s", "GPU busy %"], [
+        [row["batch"], row["engine"], variant_of(row), row["workers"], row["precision"],
+         f"{median(row):.1f}", spread(row), f"{median(row) * row['batch']:.0f}", percent(row)]
+        for row in sorted(rows, key=lambda row: (row["batch"], row["engine"] != "tandem", variant_of(row)))])
 
 
 def reference_table(reference):
@@ -228,13 +314,35 @@ def reference_table(reference):
         for line in reference])
 
 
+def goal_table(goals):
+    return markdown(["beside", "Tandem", "PyTorch", "Tandem / PyTorch", "goal"], [
+        [goal["name"], goal["tandem"], goal["pytorch"], f"{goal['share']:.2f}", goal["least"]]
+        for goal in goals])
+
+
+def augmentation_table(benchmarks):
+    """Of Google Benchmark's JSON. With repetitions, the medians; an entry that failed is shown as such."""
+    medians = select(benchmarks, run_type="aggregate", aggregate_name="median")
+    unit = {"ns": 1e-3, "us": 1.0, "ms": 1e3, "s": 1e6}
+    lines = []
+    for entry in medians or [entry for entry in benchmarks if entry.get("run_type") != "aggregate"]:
+        name = f"`{entry.get('run_name', entry['name'])}`"
+        if entry.get("error_occurred"):
+            lines.append([name, entry.get("error_message", "failed"), "-"])
+            continue
+        rate = entry.get("items_per_second")
+        lines.append([name, f"{entry['real_time'] * unit[entry['time_unit']]:.1f}",
+                      "-" if rate is None else f"{rate:.0f}"])
+    return markdown(["benchmark", "µs", "images/s"], lines)
+
+
 def short_table(rows):
     """For a terminal: one line a row."""
-    lines = [f"{'engine':8} {'workload':8} {'batch':>5} {'prec':5} {'input':7} {'variant':22}"
+    lines = [f"{'engine':8} {'workload':8} {'batch':>5} {'prec':5} {'input':7} {'variant':37}"
              f"{'steps/s':>9}  {'(min .. max)':20} {'images/s':>9}"]
     for row in rows:
         lines.append(f"{row['engine']:8} {row['workload']:8} {row['batch']:5} {row['precision']:5} "
-                     f"{row['input']:7} {row['variant']:22}{median(row):9.1f}  {'(' + spread(row) + ')':20} "
+                     f"{row['input']:7} {variant_of(row):37}{median(row):9.1f}  {'(' + spread(row) + ')':20} "
                      f"{median(row) * row['batch']:9.0f}")
     return "\n".join(lines)
 
@@ -243,34 +351,128 @@ def summarise(blocks):
     return {"median": statistics.median(blocks), "min": min(blocks), "max": max(blocks)}
 
 
+# ------------------------------------------------------------------------------ sentences from the numbers
+def listed(parts):
+    return " and ".join(filter(None, [", ".join(parts[:-1]), parts[-1]]))
+
+
+def overlap_sentences(rows):
+    """What overlap gains over serial, said from the rows. A difference counts where the blocks' ranges of the
+    two do not touch."""
+    groups = {"faster": [], "slower": [], "same": []}
+    first = FIRST_STAGE[rows[0]["workload"]]
+    faster, shares = [], []
+    for row in in_order(select(rows, engine="tandem", variant="overlap")):
+        value = gain(rows, row)
+        if value is None:
+            continue
+        serial = best(select(rows, engine="tandem", variant="serial", batch=row["batch"],
+                             precision=row["precision"]))
+        a, b = row["steps_per_s"], serial["steps_per_s"]
+        where = f"batch {row['batch']} in {row['precision']}"
+        group = "faster" if a["min"] > b["max"] else "slower" if a["max"] < b["min"] else "same"
+        groups[group].append(f"{where} ({value:.2f}, bound {bound(serial):.2f})")
+        stages = serial["stage_ms"]
+        shares.append(100 * stages[first] / (stages[first] + stages["train"]))
+        if group == "faster":
+            faster.append((value, f"{where}; the bound there is {100 * (bound(serial) - 1):.1f} %"))
+    if not shares:
+        return "Overlap was not measured beside serial."
+    out = []
+    if groups["faster"]:
+        out.append(f"Overlap is faster than serial at {listed(groups['faster'])}.")
+    if groups["slower"]:
+        out.append(f"Overlap is slower than serial at {listed(groups['slower'])}.")
+    if groups["same"]:
+        out.append("The ranges of overlap and serial touch, so that no difference is shown, at "
+                   f"{listed(groups['same'])}.")
+    if faster:
+        value, where = max(faster)
+        out.append(f"The most it gains is {100 * (value - 1):.1f} %, at {where}.")
+    else:
+        out.append("No row shows a gain.")
+    out.append(f"t_A is {min(shares):.1f} to {max(shares):.1f} % of t_A + t_B.")
+    return "\n".join(out)
+
+
+def cpu_sentences(rows):
+    """Augmentation on the GPU beside the CPU's, both with a loader."""
+    out = []
+    for batch in sorted({row["batch"] for row in rows}):
+        here = select(rows, engine="tandem", batch=batch)
+        on_gpu = best(select(here, augment="gpu"))
+        on_cpu = sorted(select(here, augment="cpu"), key=lambda row: row["workers"])
+        if on_gpu and on_cpu:
+            out.append(f"At batch {batch} augmentation on the GPU ({on_gpu['variant']}) is " + listed([
+                f"{median(on_gpu) / median(row):.2f} x that of {row['workers']} CPU threads"
+                for row in on_cpu]) + ".")
+    return "\n".join(out)
+
+
 # ------------------------------------------------------------------------------ the page
 PAGE = """# Benchmarks
 
-One run on one machine; this page is made by `bench/compare_gpu.py --render` from its JSON.
+One machine; this page is made by `bench/compare_gpu.py --render` from the JSON of its runs.
 
 {environment}
 
-**A step** is one optimizer update: the batch's bytes become floats, the frozen encoder runs, the decoder runs
-forward, the loss, every gradient, and plain SGD. Input lies on the device, {distinct} distinct batches in turn
-for PyTorch and the input slots in turn for Tandem, so that no loader is measured. Start-up, choice of
+**A figure** is the median over blocks, with the smallest and the largest:
+{blocks}.
+Blocks of Tandem and of PyTorch alternate on the same GPU; the other engine's process is idle meanwhile. A
+block of Tandem is one run of `tandem bench`, and its losses and weights are compared, bit for bit, with an
+untimed serial run. A block of PyTorch is {seconds} s of steps ({loader_seconds} s with a loader) of one
+configuration that was built once, and is the median of three windows, as Tandem's is. Start-up, choice of
 algorithms, compilation, capture and warm-up lie outside the timed region.
 
-**A figure** is the median over {blocks} blocks, with the smallest and the largest. Blocks of Tandem and of
-PyTorch alternate on the same GPU; the other engine's process is idle meanwhile. A block of Tandem is one
-`tandem bench` of that batch size, and its losses and weights are compared, bit for bit, with an untimed serial
-run. A block of PyTorch is {seconds} s of steps of one configuration that was built once, and is the median of
-three windows, as Tandem's is. Both train He-initialised weights on random bytes / 255 at lr 1e-3.
+**Input on the device** means {distinct} distinct batches in turn for PyTorch and the input slots in turn for
+Tandem, so that no loader is measured. Both train He-initialised weights on random bytes / 255 at lr 1e-3.
+**With a loader**, as the published experiments run, workers (threads of Tandem, processes of PyTorch) make
+random pictures and labels; PyTorch's initial weights, bytes as they are. Those rows are bound by the loader
+and by launches and move by tens of percent from run to run.
 
 PyTorch runs with both TF32 switches on, fused SGD and, in bf16, autocast; its labels are the 64-bit integers
-that its loss wants, Tandem's are bytes. {cudnn} Before the run, PyTorch's ways to issue a step are checked to
-give the same losses.
+that its loss wants, Tandem's are bytes. {cudnn}
+Before the run, PyTorch's ways to issue a step are checked to give the same losses. In the names of its rows:
+piped, two streams; graph, one CUDA graph; forked, one CUDA graph with two branches.
+{sections}
+## Does the run count
 
-## Segmenter, image {image}, input on the device
+{verdict}
 
+Tandem's best row beside PyTorch's:
+
+{goals}
+
+PyTorch's rows have to reach {share} of the figures {source}:
+
+{reference}
+"""
+
+TITLE = {"segment": "Segmenter", "classify": "Classifier with augmentation"}
+STEP = {
+    "segment": """
+**A step** is one optimizer update: the batch's bytes become floats, the frozen encoder runs (t_A), the
+decoder runs forward, the loss, every gradient, and plain SGD (t_B).
+""",
+    "classify": """
+**A step** is one optimizer update: each picture of the batch is cropped to half its side, enlarged again,
+rotated by up to 45 degrees, blurred with 7 taps and normalised, with its own draws (t_A); the encoder with a
+linear layer runs forward, the loss, every gradient, and plain SGD (t_B). With input on the device Tandem's
+draws lie there beside the pictures; PyTorch makes new ones in each step. PyTorch's eager and compile rows do
+the chain for a whole batch at once. The article's rows do it as published: a crop that averages four
+neighbours, a Python loop over the rotations, one blur for the whole batch.
+""",
+}
+
+DEVICE = """
+## {title}, image {image}, input on the device
+{step}
 Steps a second. Gain: overlap over serial. PyTorch's best eager row is the best of nchw and nhwc, one and two
 streams.
 
 {speed}
+
+{overlap}
 
 ### Stages
 
@@ -282,40 +484,49 @@ GPU are read in an extra run of one block.
 ### Every row of PyTorch
 
 {pytorch}
-{loader}{classify}
-## Does the run count
-
-PyTorch's rows have to reach {share} of the figures {source}:
-
-{reference}
-
-{verdict}
 """
 
-LOADER = """
-## Segmenter, with a loader
+AUGMENTATION = """
+### The augmentation alone
 
-As the published experiment runs it: 8 loader workers make random pictures and labels, PyTorch's initial
-weights, bytes as they are. Tandem's workers are threads, PyTorch's are processes. These rows are bound by the
-loader and by launches and move by tens of percent from run to run.
-
-{table}
-"""
-
-CLASSIFY = """
-## Classification with augmentation, PyTorch alone
+As a Google Benchmark program measures it, without a model.
 
 {table}
 """
 
 
-def page(runs):
+def sections(rows, benchmarks, image):
+    out = []
+    for workload in WORKLOADS:
+        device = device_rows(rows, workload=workload)
+        loader = loader_rows(rows, workload=workload)
+        if device:
+            out.append(DEVICE.format(
+                title=TITLE[workload], image=image, step=STEP[workload], speed=speed_table(device),
+                overlap=overlap_sentences(device), stages=stage_table(device),
+                pytorch=pytorch_table(device)))
+        if workload == "classify" and benchmarks:
+            out.append(AUGMENTATION.format(table=augmentation_table(benchmarks)))
+        if loader:
+            text = "\n\n".join(filter(None, [loader_table(loader), cpu_sentences(loader)]))
+            out.append(f"\n## {TITLE[workload]}, with a loader\n\n{text}\n")
+    return "".join(out)
+
+
+def blocks_sentence(rows):
+    counts = {name: sorted({len(row["blocks"]) for row in group}) for name, group in (
+        ("Tandem and PyTorch's eager rows",
+         [row for row in device_rows(rows) if row not in with_graph(rows)]),
+        ("rows with a graph", with_graph(rows)), ("rows with a loader", loader_rows(rows)))}
+    return ", ".join(f"{' or '.join(map(str, values))} blocks for {name}"
+                     for name, values in counts.items() if values)
+
+
+def page(runs, augmentations=()):
+    """`augmentations`: of Google Benchmark."""
     run = merge(runs)
     verdict = judge(run)
-    environment, rows = run["environment"], run["rows"]
-    segment = device_rows(rows, workload="segment")
-    loader = select(rows, input="loader")
-    classify = device_rows(rows, workload="classify")
+    environment, rows, settings = run["environment"], run["rows"], run["settings"]
     facts = [(name, environment.get(key)) for name, key in (
         ("GPU", "gpu"), ("driver", "driver"), ("clocks", "clocks"), ("CPU", "cpu"), ("cores", "cores"),
         ("system", "os"), ("commit", "commit"), ("CUDA", "cuda"), ("cuDNN", "cudnn"),
@@ -324,14 +535,13 @@ def page(runs):
     facts += [("command", "`" + "`, `".join(run["commands"]) + "`")]
     text = "It counts." if verdict["valid"] else "It does **not** count:\n\n" + "\n".join(
         f"- {reason}" for reason in verdict["failures"] + verdict["gaps"])
-    settings = run["settings"]
+    benchmarks = [entry for result in augmentations for entry in result["benchmarks"]]
     return PAGE.format(
         environment=markdown(["", ""], [(name, value) for name, value in facts if value is not None]),
-        distinct=settings["distinct_batches"], blocks=settings["blocks"], seconds=settings["seconds"],
-        image=environment["image"], share=REFERENCE_SHARE, source=REFERENCE_SOURCE,
+        blocks=blocks_sentence(rows), seconds=settings["seconds"],
+        loader_seconds=settings["loader_seconds"], distinct=settings["distinct_batches"],
         cudnn="cuDNN times its algorithms (`cudnn.benchmark`)." if settings["cudnn_benchmark"] else
         "`cudnn.benchmark` is off, PyTorch's default.",
-        speed=speed_table(segment), stages=stage_table(segment), pytorch=pytorch_table(segment),
-        loader=LOADER.format(table=loader_table(loader)) if loader else "",
-        classify=CLASSIFY.format(table=loader_table(classify)) if classify else "",
+        sections=sections(rows, benchmarks, environment["image"]), share=REFERENCE_SHARE,
+        source=REFERENCE_SOURCE, goals=goal_table(verdict["goals"]),
         reference=reference_table(verdict["reference"]), verdict=text)

@@ -2,13 +2,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures Tandem and PyTorch on the same GPU in alternating blocks.
 
-  python3 bench/compare_gpu.py --batch 8,32,128 --json results.json
-  python3 bench/compare_gpu.py --render results.json [more.json] > docs/benchmarks.md
+  python3 bench/compare_gpu.py --segment 8,32,128 --classify-loader 32 --json results.json
+  python3 bench/compare_gpu.py --render results.json [more.json] [augmentation.json] > docs/benchmarks.md
+  python3 bench/compare_gpu.py --warm
+
+A job and its input are named with their batch sizes; without any: both jobs at batch 8, 32 and 128, input on
+the device. --render also takes what a Google Benchmark program wrote with --benchmark_out: the times of the
+augmentation alone.
+
+--warm measures nothing: several processes at once compile what torch.compile is asked for in the same command
+without --warm, so that those rows then load it from the caches on the disk (TORCHINDUCTOR_CACHE_DIR, the same
+for both commands). Otherwise each of them compiles for up to half a minute before its first block.
 
 Exit codes: 0 the run counts and the goals are met; 1 something failed, is slower than it has to be, or is not
 verified; 2 usage; 3 nothing failed, but not all that a run needs to count was measured.
 """
 import argparse
+import concurrent.futures
+import dataclasses
 import datetime
 import json
 import math
@@ -18,15 +29,21 @@ import shlex
 import subprocess
 import sys
 import tempfile
+import time
 
 import benchmark_page as page
 
 HERE = pathlib.Path(__file__).resolve().parent
 WINDOWS = 3
 DISTINCT_BATCHES = 4
+PEERS = {"segment": "torch_segment.py", "classify": "torch_classify.py"}
 EAGER = ["eager nchw serial", "eager nchw piped", "eager nhwc serial", "eager nhwc piped"]
 BESIDE = ["eager nhwc graph", "eager nhwc forked", "compile nhwc graph", "compile nhwc forked"]
-LOADER_BATCH, LOADER_WORKERS = 8, 8  # the published experiment
+ARTICLE = ["article nchw serial", "article nchw piped"]  # the published transform
+LOADER_WORKERS = 8  # of the published experiments
+CPU_AUGMENT_WORKERS = (8, 16)
+LOADER_SECONDS = 4  # times a block's: the batches that wait ready when the clock starts must not matter
+WARM_PROCESSES = 6
 
 
 class Failure(Exception):
@@ -37,6 +54,78 @@ def note(text):
     print(text, file=sys.stderr, flush=True)
 
 
+# ------------------------------------------------------------------------------ what is measured
+@dataclasses.dataclass(frozen=True)
+class Ours:
+    """The rows of one run of the program: these schedules, in every precision of the case."""
+    schedules: str
+    augment: str = ""  # classify: cpu, gpu
+    workers: int = LOADER_WORKERS  # loader threads, with input from a loader
+
+
+@dataclasses.dataclass(frozen=True)
+class Theirs:
+    """A row of PyTorch."""
+    variant: str
+    precision: str
+    blocks: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """Rows that are measured in turn."""
+    workload: str
+    batch: int
+    input: str
+    init: str
+    precisions: tuple
+    ours: tuple
+    theirs: tuple
+    blocks: int
+    seconds: float  # of a block
+
+    def __str__(self):
+        return f"{self.workload}, {self.input}, batch {self.batch}"
+
+
+def device_case(options, workload, batch):
+    on_cpu = options.peer_device == "cpu"
+    # Rows that no goal is about get fewer blocks.
+    fewer = min(options.blocks, page.LEAST_BLOCKS_BESIDE)
+    theirs = [Theirs(variant, precision, options.blocks) for precision in options.precision
+              for variant in EAGER if variant.endswith("serial") or not on_cpu]
+    if not on_cpu and not options.eager_only:
+        theirs += [Theirs(variant, precision, fewer) for precision in options.precision
+                   for variant in BESIDE]
+    if workload == "classify":
+        theirs += [Theirs(variant, options.precision[0], options.blocks) for variant in ARTICLE
+                   if variant.endswith("serial") or not on_cpu]
+    ours = Ours("serial,overlap", "gpu" if workload == "classify" else "")
+    return Case(workload, batch, "device", "he", tuple(options.precision), (ours,), tuple(theirs),
+                options.blocks, options.seconds)
+
+
+def loader_case(options, workload, batch):
+    """As the published experiments ran: one precision, their initial weights, bytes as they are."""
+    blocks = min(options.blocks, page.LEAST_BLOCKS_BESIDE)
+    variants = ARTICLE if workload == "classify" else [v for v in EAGER if "nchw" in v]
+    theirs = [Theirs(variant, options.precision[0], blocks) for variant in variants
+              if variant.endswith("serial") or options.peer_device != "cpu"]
+    ours = [Ours("serial,overlap", "gpu" if workload == "classify" else "")]
+    if workload == "classify":
+        ours += [Ours("serial", "cpu", workers) for workers in CPU_AUGMENT_WORKERS]
+    return Case(workload, batch, "loader", "torch", (options.precision[0],), tuple(ours), tuple(theirs),
+                blocks, LOADER_SECONDS * options.seconds)
+
+
+def cases_of(options):
+    return [make(options, workload, batch)
+            for make, suffix in ((device_case, ""), (loader_case, "_loader"))
+            for workload in PEERS
+            for batch in getattr(options, workload + suffix)]
+
+
+# ------------------------------------------------------------------------------ the two sides
 class Tandem:
     """One block is one run of the program: it builds, picks its algorithms and warms up, then times."""
 
@@ -44,17 +133,18 @@ class Tandem:
         self.program, self.device, self.image = program, device, image
         self.environment = None
 
-    def block(self, batch, precisions, init, source, steps, warmup, observe):
+    def block(self, case, ours, steps, warmup, observe):
         """Returns the rows of the program, one a schedule and precision; with `observe`, after an extra run
         of each that reads how busy the GPU was."""
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder) / "rows.json"
-            command = [self.program, "bench", "segment", "--device", self.device, "--image", self.image,
-                       "--batch", batch, "--schedule", "serial,overlap", "--precision",
-                       ",".join(precisions), "--input", source, "--workers", LOADER_WORKERS,
-                       "--init-scheme", init, "--lr", "1e-3", "--seed", 1, "--warmup", warmup, "--steps",
-                       steps, "--windows", WINDOWS, "--json", path, "--quiet"]
-            command += [] if observe else ["--observe", 0]
+            command = [self.program, "bench", case.workload, "--device", self.device, "--image", self.image,
+                       "--batch", case.batch, "--schedule", ours.schedules, "--precision",
+                       ",".join(case.precisions), "--input", case.input, "--workers", ours.workers,
+                       "--init-scheme", case.init, "--lr", "1e-3", "--seed", 1, "--warmup", warmup,
+                       "--steps", steps, "--windows", WINDOWS, "--observe", 1 if observe else 0,
+                       "--json", path, "--quiet"]
+            command += ["--augment", ours.augment] if ours.augment else []
             command = [str(part) for part in command]
             result = subprocess.run(command, capture_output=True, text=True, check=False)
             if result.returncode != 0:
@@ -90,6 +180,7 @@ class Peer:
         self.process.wait()
 
 
+# ------------------------------------------------------------------------------ blocks become rows
 class Run:
     """Collects blocks into rows."""
 
@@ -97,20 +188,19 @@ class Run:
         self.options = options
         self.rows, self.failures = {}, []
 
-    def add(self, rate, engine, workload, batch, precision, source, init, variant, **extra):
-        key = (engine, workload, batch, precision, source, init, variant)
-        row = self.rows.setdefault(key, dict(
-            engine=engine, workload=workload, batch=batch, precision=precision, input=source, init=init,
-            variant=variant, blocks=[], stages=[]))
+    def add(self, rate, key, stage_ms=None, **values):
+        """`key`: the values of page.KEY."""
+        row = self.rows.setdefault(key, {**dict(zip(page.KEY, key, strict=True)), "blocks": [],
+                                         "stages": []})
         row["blocks"].append(rate)
-        if "stage_ms" in extra:
-            row["stages"].append(extra.pop("stage_ms"))
-        for name, value in extra.items():
+        if stage_ms:
+            row["stages"].append(stage_ms)
+        for name, value in values.items():
             if name == "verified":
                 value = value is True and row.get(name, True)
             if name == "plan_hash" and row.get(name, value) != value:
-                self.failures.append(f"Tandem batch {batch} {precision} {variant}: its plan changed from "
-                                     f"{row[name]} to {value} between blocks")
+                self.fail(f"{page.describe(row)}: its plan changed from {row[name]} to {value} between "
+                          "blocks")
             if value is not None or name not in row:  # only one block observes the GPU
                 row[name] = value
 
@@ -130,57 +220,64 @@ class Run:
             out.append(row)
         return out
 
-    # One block of each side. Each returns its best rate.
-    def tandem_block(self, tandem, case, best_rate, observe=False):
-        batch, precisions, source, init = case
-        # As many steps as fill the block at 1.5 times the best rate seen on the other side.
-        steps = max(5 * WINDOWS, math.ceil(1.5 * best_rate * self.seconds(source)))
-        try:
-            rows = tandem.block(batch, precisions, init, source, steps, max(10, steps // 4), observe)
-        except Failure as failure:
-            self.fail(str(failure))
-            return
+    def tandem_block(self, tandem, case, ours, rate, observe):
+        """`rate`: how many steps a second to expect. Returns the best rate of the rows."""
+        steps = max(5 * WINDOWS, math.ceil(rate * case.seconds))
+        rows = tandem.block(case, ours, steps, max(10, steps // 4), observe)
         for row in rows:
-            self.add(row["steps_per_s"]["median"], "tandem", "segment", batch, row["precision"], source,
-                     init, row["schedule"],
-                     **{name: row.get(name) for name in ("stage_ms", "memory_bytes", "plan_hash", "verified",
-                                                         "gpu_busy_pct", "nvml_util_pct")})
+            key = ("tandem", case.workload, case.batch, row["precision"], case.input, case.init,
+                   row["schedule"], ours.augment or None, ours.workers if case.input == "loader" else 0)
+            self.add(row["steps_per_s"]["median"], key, **{name: row.get(name) for name in (
+                "stage_ms", "memory_bytes", "plan_hash", "verified", "gpu_busy_pct", "nvml_util_pct")})
+        return max(row["steps_per_s"]["median"] for row in rows)
 
-    def seconds(self, source):
-        # With a loader the batches that wait ready when the clock starts must not matter.
-        return self.options.seconds * (5 if source == "loader" else 1)
+    def peer_block(self, peer, case, theirs):
+        """Returns the rate, or 0 for a row that does not run."""
+        how, layout, issue = theirs.variant.split()
+        workers = LOADER_WORKERS if case.input == "loader" else 0
+        augment = None if case.workload == "segment" else "article" if how == "article" else "batched"
+        config = dict(batch=case.batch, image=self.options.image, precision=theirs.precision, layout=layout,
+                      issue=issue, compile=how == "compile", init=case.init, input=case.input,
+                      workers=workers, device=self.options.peer_device)
+        if augment:
+            config["augment"] = augment
+        reply = peer.ask(config=config, seconds=case.seconds, warm_seconds=case.seconds / 4,
+                         windows=WINDOWS)
+        key = ("pytorch", case.workload, case.batch, theirs.precision, case.input, case.init,
+               theirs.variant, augment, workers)
+        if "error" in reply:
+            self.fail(f"{page.describe(dict(zip(page.KEY, key, strict=True)))}: {reply['error']}")
+            return 0.0
+        self.add(reply["steps_per_s"]["median"], key)
+        return reply["steps_per_s"]["median"]
 
-    def peer_block(self, peer, workload, case, variants):
-        batch, precisions, source, init = case
-        rates = [0.0]
-        for precision in precisions:
-            for variant in variants:
-                how, layout, issue = variant.split()
-                config = dict(batch=batch, image=self.options.image, precision=precision, layout=layout,
-                              issue=issue, compile=how == "compile", init=init, input=source,
-                              workers=LOADER_WORKERS, device=self.options.peer_device)
-                seconds = self.seconds(source)
-                reply = peer.ask(config=config, seconds=seconds, warm_seconds=seconds / 4,
-                                 windows=WINDOWS)
-                if "error" in reply:
-                    self.fail(f"PyTorch {workload} batch {batch} {precision} {variant}: {reply['error']}")
-                    continue
-                rates.append(reply["steps_per_s"]["median"])
-                self.add(rates[-1], "pytorch", workload, batch, precision, source, init, variant)
-        return max(rates)
-
-    def alternate(self, tandem, peer, case, variants):
+    def alternate(self, tandem, peer, case):
         """Blocks of both sides in turn; which goes first alternates too. PyTorch starts, because its rate
-        says how many steps fill a block."""
-        best_rate = self.peer_block(peer, "segment", case, variants)
-        self.tandem_block(tandem, case, best_rate, observe=True)
-        for block in range(1, self.options.blocks):
-            if block % 2:
-                self.tandem_block(tandem, case, best_rate)
-                best_rate = max(best_rate, self.peer_block(peer, "segment", case, variants))
-            else:
-                best_rate = max(best_rate, self.peer_block(peer, "segment", case, variants))
-                self.tandem_block(tandem, case, best_rate)
+        says how many steps fill the first block of Tandem."""
+        best_of_peer = 0.0
+        rates = {}  # of ours; 0 for what failed, which is not tried again
+
+        def peer_side(block):
+            nonlocal best_of_peer
+            for theirs in case.theirs:
+                if block < theirs.blocks:
+                    best_of_peer = max(best_of_peer, self.peer_block(peer, case, theirs))
+
+        def tandem_side(block):
+            for ours in case.ours:
+                expected = rates.get(ours, 1.5 * best_of_peer)
+                if ours in rates and expected == 0:
+                    continue
+                try:
+                    rates[ours] = self.tandem_block(tandem, case, ours, expected, observe=block == 0)
+                except Failure as failure:
+                    rates[ours] = 0.0
+                    self.fail(str(failure))
+
+        for block in range(case.blocks):
+            sides = [peer_side, tandem_side]
+            for side in sides if block % 2 == 0 else reversed(sides):
+                side(block)
 
 
 def query_gpu():
@@ -209,12 +306,14 @@ def environment_of(tandem, peer_environment, image):
 def measure(options):
     tandem = Tandem(options.tandem, options.device, options.image)
     run = Run(options)
-    peer = Peer(options.python, "torch_segment.py", options.cudnn_benchmark)
+    cases = cases_of(options)
+    peers = {}
 
-    def write():
-        result = {"schema": 1, "command": options.command, "settings": {
-            "blocks": options.blocks, "seconds": options.seconds, "windows": WINDOWS,
-            "distinct_batches": DISTINCT_BATCHES, "cudnn_benchmark": options.cudnn_benchmark},
+    def write(peer):
+        result = {"schema": 2, "command": options.command, "settings": {
+            "seconds": options.seconds, "loader_seconds": LOADER_SECONDS * options.seconds,
+            "windows": WINDOWS, "distinct_batches": DISTINCT_BATCHES,
+            "cudnn_benchmark": options.cudnn_benchmark},
             "environment": environment_of(tandem, peer.environment, options.image),
             "failures": run.failures, "rows": run.finished()}
         result["verdict"] = page.judge(result)
@@ -224,41 +323,60 @@ def measure(options):
             os.replace(new, options.json)
         return result
 
+    started = time.monotonic()
     try:
-        note("PyTorch: do all ways to issue a step give the same losses?")
-        checked = peer.ask(check=dict(image=options.image, device=options.peer_device,
-                                      precision=options.precision[0]))
-        for wrong in checked.get("wrong", [checked.get("error")]):
-            run.fail(f"PyTorch's check of itself: {wrong}")
-        on_cpu = options.peer_device == "cpu"
-        eager = [v for v in EAGER if v.endswith("serial")] if on_cpu else EAGER
-        beside = [] if on_cpu or options.eager_only else BESIDE
-        for batch in options.batch:
-            note(f"batch {batch}")
-            run.alternate(tandem, peer, (batch, options.precision, "device", "he"), eager + beside)
+        for case in cases:
+            peer = peers.get(case.workload)
+            if peer is None:
+                peer = peers[case.workload] = Peer(options.python, PEERS[case.workload],
+                                                   options.cudnn_benchmark)
+                if case.workload == "segment":  # the other peer draws at random
+                    note("PyTorch: do all ways to issue a step give the same losses?")
+                    checked = peer.ask(check=dict(image=options.image, device=options.peer_device,
+                                                  precision=options.precision[0]))
+                    for wrong in checked.get("wrong", [checked.get("error")]):
+                        run.fail(f"PyTorch's check of itself: {wrong}")
+            run.alternate(tandem, peer, case)
             peer.ask(release=True)
-            write()
-        if options.loader:
-            note(f"loader, batch {LOADER_BATCH}")
-            run.alternate(tandem, peer, (LOADER_BATCH, options.precision[:1], "loader", "torch"),
-                          [v for v in eager if "nchw" in v])
-            write()
+            result = write(peer)
+            note(f"{case}: done after {time.monotonic() - started:.0f} s")
     finally:
-        peer.close()
-    if options.classify:
-        classify = Peer(options.python, "torch_classify.py", options.cudnn_benchmark)
-        try:
-            for batch in options.batch:
-                note(f"classify, batch {batch}")
-                for _ in range(options.blocks):
-                    run.peer_block(classify, "classify", (batch, options.precision, "device", "he"),
-                                   eager[:1] if on_cpu else BESIDE)
-                classify.ask(release=True)
-        finally:
-            classify.close()
-    return write()
+        for peer in peers.values():
+            peer.close()
+    return result
 
 
+# ------------------------------------------------------------------------------ warm caches
+def warm_commands(options):
+    """One command for each workload, batch size and precision that the run will compile."""
+    if options.peer_device == "cpu" or options.eager_only:
+        return []
+    # The largest batches first and far from each other: they take the most memory.
+    return [[options.python, str(HERE / "peers" / PEERS[workload]), "--batch", str(batch), "--image",
+             str(options.image), "--precision", precision, "--layout", "nhwc", "--issue", "serial",
+             "--compile", "yes", "--seconds", "0.01"]
+            for precision in options.precision for workload in PEERS
+            for batch in sorted(getattr(options, workload), reverse=True)]
+
+
+def warm(options):
+    """Returns whether everything compiled."""
+    threads = max(1, (os.cpu_count() or 1) // WARM_PROCESSES)
+    environment = {**os.environ, "TORCHINDUCTOR_COMPILE_THREADS": str(threads)}
+
+    def one(command):
+        started = time.monotonic()
+        result = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+        note(f"{shlex.join(command[1:])}: exit {result.returncode}, {time.monotonic() - started:.0f} s")
+        if result.returncode != 0:
+            note(result.stdout[-1000:] + result.stderr[-1000:])
+        return result.returncode == 0
+
+    with concurrent.futures.ThreadPoolExecutor(WARM_PROCESSES) as pool:
+        return all(list(pool.map(one, warm_commands(options))))
+
+
+# ------------------------------------------------------------------------------ program
 def comma_list(kind, allowed=None):
     def parse(text):
         values = [kind(part) for part in text.split(",")]
@@ -279,50 +397,73 @@ def positive(kind):
     return parse
 
 
-def parse_options():
+def shown(arguments):
+    """The command without what names a place on one machine."""
+    places = ("--json", "--tandem", "--python")
+    before = [None, *arguments]
+    return shlex.join(["python3", "bench/compare_gpu.py"] + [
+        argument for previous, argument in zip(before, arguments)
+        if previous not in places and argument.partition("=")[0] not in places])
+
+
+def parse_options(arguments):
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--render", nargs="+", metavar="JSON",
                         help="print the page of these results, and measure nothing")
+    parser.add_argument("--warm", action="store_true", help="fill the caches of torch.compile, and exit")
+    for name, text in (("segment", "the segmenter, input on the device"),
+                       ("classify", "the classifier with augmentation, input on the device"),
+                       ("segment-loader", "the segmenter with a loader; published: 8"),
+                       ("classify-loader", "the classifier with a loader; published: 32")):
+        parser.add_argument(f"--{name}", type=comma_list(int), default=[], metavar="BATCHES", help=text)
     parser.add_argument("--tandem", default=str(HERE.parent / "build-gpu/bin/tandem"),
                         help="the program (default build-gpu/bin/tandem)")
     parser.add_argument("--python", default=sys.executable, help="an interpreter that has PyTorch")
     parser.add_argument("--device", choices=["cuda:0", "host"], default="cuda:0",
                         help="for another GPU set CUDA_VISIBLE_DEVICES; host: to try this script without one")
     parser.add_argument("--image", type=positive(int), default=256, help="side (default 256)")
-    parser.add_argument("--batch", type=comma_list(int), default=[8, 32, 128],
-                        help="samples a step (default 8,32,128)")
     parser.add_argument("--precision", type=comma_list(str, ["fp32", "tf32", "bf16"]),
-                        default=["tf32", "bf16"], help="default tf32,bf16")
-    parser.add_argument("--blocks", type=positive(int), default=5, help="of each row (default 5)")
-    parser.add_argument("--seconds", type=positive(float), default=0.4,
-                        help="of steps in a block (default 0.4; with a loader five times that)")
+                        default=["tf32", "bf16"],
+                        help="default tf32,bf16; the first is that of rows in one precision only")
+    parser.add_argument("--blocks", type=positive(int), default=page.LEAST_BLOCKS,
+                        help=f"of each row (default {page.LEAST_BLOCKS}; rows with a graph, torch.compile "
+                        f"or a loader: at most {page.LEAST_BLOCKS_BESIDE})")
+    parser.add_argument("--seconds", type=positive(float), default=0.25,
+                        help=f"of steps in a block (default 0.25; with a loader {LOADER_SECONDS} times that)")
     parser.add_argument("--eager-only", action="store_true",
                         help="leave out PyTorch's rows with a graph or torch.compile")
-    parser.add_argument("--loader", action="store_true",
-                        help=f"also batch {LOADER_BATCH} with {LOADER_WORKERS} loader workers")
-    parser.add_argument("--classify", action="store_true",
-                        help="also PyTorch's classification with augmentation, without Tandem")
     parser.add_argument("--cudnn-benchmark", action="store_true",
                         help="let PyTorch's cuDNN time its algorithms")
     parser.add_argument("--json", type=pathlib.Path, help="results; written anew after each batch size")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     options.peer_device = "cpu" if options.device == "host" else "cuda"
-    options.command = shlex.join(["python3", "bench/compare_gpu.py", *sys.argv[1:]])
-    if not options.render and not os.access(options.tandem, os.X_OK):
+    options.command = shown(arguments)
+    lists = (options.segment, options.classify, options.segment_loader, options.classify_loader)
+    if not any(lists):
+        options.segment = options.classify = list(page.GOAL_BATCHES)
+    measures = not options.render and not options.warm
+    if measures and not os.access(options.tandem, os.X_OK):
         parser.error(f"--tandem is {options.tandem}, which is no program; build it, or name another")
     return options
 
 
+def render(paths):
+    results = [json.loads(pathlib.Path(path).read_text(encoding="utf-8")) for path in paths]
+    return page.page([result for result in results if "rows" in result],
+                     [result for result in results if "benchmarks" in result])
+
+
 def main():
-    options = parse_options()
+    options = parse_options(sys.argv[1:])
     if options.render:
-        runs = [json.loads(pathlib.Path(path).read_text(encoding="utf-8")) for path in options.render]
         try:
-            print(page.page(runs), end="")
-        except ValueError as error:
+            print(render(options.render), end="")
+        except (OSError, ValueError) as error:
             sys.exit(f"compare_gpu.py: {error}")
         return 0
+    if options.warm:
+        return 0 if warm(options) else 1
     try:
         result = measure(options)
     except Failure as failure:
@@ -330,8 +471,7 @@ def main():
     verdict = result["verdict"]
     print(page.short_table(result["rows"]))
     for goal in verdict["goals"]:
-        print(f"batch {goal['batch']} {goal['precision']}: Tandem {goal['tandem']} is {goal['share']:.2f} x "
-              f"PyTorch {goal['pytorch']}")
+        print(page.goal_sentence(goal))
     for text in verdict["failures"]:
         print(f"FAILED {text}")
     for text in verdict["gaps"]:

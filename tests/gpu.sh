@@ -11,11 +11,14 @@ usage() {
 bash tests/gpu.sh [parts] [options]     no part: all of them, in this order
   --tests       all tests; a GPU test that would skip fails
   --sanitize    GPU tests under memcheck, racecheck, initcheck, synccheck; the list of kernels seen
-  --bench       Tandem and PyTorch at batch 8, 32 and 128, with PyTorch's graphs and torch.compile
-  --bench-more  batch 4, 16 and 64, and batch 8 with a loader
+  --bench       Tandem and PyTorch at batch 8, 32 and 128, both jobs, input on the device, with PyTorch's
+                graphs and torch.compile; the augmentation alone
+  --bench-more  the segmenter at batch 4, 16 and 64; both jobs with a loader
   --quick       short forms: labels gpu only; memcheck only; two blocks at batch 8, eager rows only
   --help
-Each part takes less than ten minutes on an H200 with 16 cores.
+Each part takes less than ten minutes on an H200 with 16 cores. Expected there, after the build: --bench 6
+minutes (each job and batch size about one), --bench-more 3. The code of torch.compile is made while the build
+runs; it stays in build-gpu/torch-caches for the next run.
 Environment: OUT (logs and results), PYTHON (an interpreter that has PyTorch; python3).
 TEXT
 }
@@ -42,6 +45,8 @@ mkdir -p "$OUT"
 OUT=$(cd "$OUT" && pwd)
 jobs=$(nproc)
 failed=()
+# Both the command that warms the caches and those that measure use them.
+export TORCHINDUCTOR_CACHE_DIR=$build/torch-caches
 fail() { say "FAILED $*"; failed+=("$*"); }
 
 # For the sanitizers. Only our kernels are instrumented: a mangled name of ours holds its namespace,
@@ -58,7 +63,7 @@ left_out='*Large*:*Heavy*'
 # initcheck runs on tests in which only our kernels and copies write: the tool (before 2025.4) does not
 # see the bulk stores of library kernels, and would call what they wrote uninitialised. There, poisoned
 # workspaces and outputs find a read of what nobody wrote.
-only_our_kernels='^tandem_test_gpu_(kernels|sgd)$'
+only_our_kernels='^tandem_test_gpu_(augment|kernels|sgd)$'
 # The contract of the libraries launches no kernel of ours.
 no_kernel_of_ours='^tandem_test_(library_contract|cuda_info)$'
 # Not launched by these tests: spin_kernel takes time and touches no memory.
@@ -179,7 +184,7 @@ kernels_seen() {
   fi
   local log=$OUT/kernels.csv status=0 program
   : >"$log"
-  for program in tandem_test_gpu_kernels tandem_test_gpu_sgd; do
+  for program in tandem_test_gpu_augment tandem_test_gpu_kernels tandem_test_gpu_sgd; do
     TANDEM_REQUIRE_GPU=1 timeout "$seconds_each" ncu --clock-control none --metrics launch__grid_size \
       --kernel-name-base demangled --kernel-name regex:tandem --csv --page raw \
       "$build/tests/$program" --gtest_brief=1 --gtest_filter="-$left_out" >>"$log" 2>&1 || status=$?
@@ -197,6 +202,25 @@ kernels_seen() {
   fi
 }
 
+# Which rows --bench measures.
+bench_rows=(--segment "8,32,128" --classify "8,32,128")
+
+# start_warming: in the background, beside the build, what torch.compile makes for --bench.
+warming=''
+start_warming() {
+  [[ " ${parts[*]} " == *" bench "* ]] && [ "$quick" = 0 ] || return 0
+  "$PYTHON" "$root/bench/compare_gpu.py" --warm "${bench_rows[@]}" >"$OUT/warm.log" 2>&1 &
+  warming=$!
+}
+
+# end_warming: tests and measurements want the GPU for themselves. Without the caches the rows are the same,
+# they only take longer to start.
+end_warming() {
+  [ -n "$warming" ] || return 0
+  wait "$warming" || say "not all of torch.compile's code could be made beforehand: see $OUT/warm.log"
+  say "torch.compile's caches and the build: $((SECONDS - started)) s"
+}
+
 # compare NAME ARGUMENT...: exit code 3 (nothing wrong, but only a part of a run) is good here; the page
 # says whether the whole counts.
 compare() {
@@ -204,26 +228,41 @@ compare() {
   shift
   "$PYTHON" -c 'import torch' 2>/dev/null ||
     { fail "$name: $PYTHON has no PyTorch; set PYTHON"; return; }
+  : >"$OUT/$name.log"  # notes on the way, then the table
   "$PYTHON" "$root/bench/compare_gpu.py" --tandem "$build/bin/tandem" --json "$OUT/$name.json" "$@" \
-    2>"$OUT/$name.log" | tee "$OUT/$name.txt" || status=$?
+    2>>"$OUT/$name.log" | tee -a "$OUT/$name.log" || status=$?
   [ "$status" = 0 ] || [ "$status" = 3 ] || fail "$name: exit $status; see $OUT/$name.log"
 }
 
+# augmentation_alone: its times, without a model.
+augmentation_alone() {
+  local program=$build/bin/bench_augment
+  [ -x "$program" ] || { fail "augmentation alone: there is no $program"; return; }
+  timeout 60 "$program" --benchmark_repetitions=5 --benchmark_report_aggregates_only=true \
+    --benchmark_min_time=0.05 --benchmark_out_format=json --benchmark_out="$OUT/augment.json" ||
+    fail "augmentation alone: exit $?"
+}
+
 part_bench() {
+  augmentation_alone
   if [ "$quick" = 1 ]; then
-    compare bench --batch 8 --blocks 2 --eager-only
+    compare bench --segment 8 --classify 8 --blocks 2 --eager-only
   else
-    compare bench --batch 8,32,128
+    compare bench "${bench_rows[@]}"
   fi
 }
 
 part_bench_more() {
   [ "$quick" = 1 ] && { say "bench-more: left out by --quick"; return; }
-  compare bench-more --batch 4,16,64 --eager-only --loader
+  compare bench-more --segment 4,16,64 --segment-loader 8 --classify-loader 32 --blocks 3 --eager-only
 }
 
 started=$SECONDS
-if build_all; then
+start_warming
+built=0
+build_all && built=1
+end_warming
+if [ "$built" = 1 ]; then
   for part in "${parts[@]}"; do
     say "=== $part"
     part_started=$SECONDS
@@ -231,9 +270,13 @@ if build_all; then
     say "=== $part: $((SECONDS - part_started)) s"
   done
 fi
-if [ -s "$OUT/bench.json" ] && [ -s "$OUT/bench-more.json" ]; then
-  "$PYTHON" "$root/bench/compare_gpu.py" --render "$OUT/bench.json" "$OUT/bench-more.json" \
-    >"$OUT/benchmarks.md" && say "page: $OUT/benchmarks.md"
+if [ -s "$OUT/bench.json" ]; then
+  results=()
+  for name in bench bench-more augment; do
+    [ ! -s "$OUT/$name.json" ] || results+=("$OUT/$name.json")
+  done
+  "$PYTHON" "$root/bench/compare_gpu.py" --render "${results[@]}" >"$OUT/benchmarks.md" &&
+    say "page of ${results[*]##*/}: $OUT/benchmarks.md"
 fi
 say "logs: $OUT; $((SECONDS - started)) s"
 for text in "${failed[@]}"; do say "FAILED $text"; done

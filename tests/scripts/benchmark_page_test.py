@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What makes a run of bench/compare_gpu.py count, and its page, from results made up here."""
+"""What bench/compare_gpu.py measures, what makes a run count, and its page, from results made up here."""
+import collections
 import copy
 import json
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
-import types
 import unittest
+from unittest import mock
 
 BENCH = pathlib.Path(__file__).resolve().parents[2] / "bench"
 sys.path.insert(0, str(BENCH))
@@ -15,39 +17,58 @@ import benchmark_page as page  # noqa: E402
 import compare_gpu  # noqa: E402
 
 
-def make_row(engine, batch, precision, variant, rate, **extra):
-    row = {"engine": engine, "workload": "segment", "batch": batch, "precision": precision,
-           "input": "device", "init": "he", "variant": variant, "blocks": [rate] * 5,
-           "steps_per_s": {"median": rate, "min": rate - 1, "max": rate + 1}, **extra}
+def make_row(engine, workload, batch, precision, variant, rate, blocks=5, **extra):
+    """On the device unless `extra` says otherwise."""
+    augment = None if workload == "segment" else "gpu" if engine == "tandem" else \
+        "article" if variant.startswith("article") else "batched"
+    row = {"engine": engine, "workload": workload, "batch": batch, "precision": precision,
+           "input": "device", "init": "he", "variant": variant, "augment": augment, "workers": 0,
+           "blocks": [rate] * blocks,
+           "steps_per_s": {"median": rate, "min": rate - 1, "max": rate + 1}}
     if engine == "tandem":
-        row |= {"verified": True, "stage_ms": {"copy": 0.01, "encode": 0.5, "train": 1.5},
+        first = page.FIRST_STAGE[workload]
+        row |= {"verified": True, "stage_ms": {"copy": 0.01, first: 0.5, "train": 1.5},
                 "memory_bytes": 1 << 30, "plan_hash": "ab" * 32}
-    return row
+    return {**row, **extra}
+
+
+def loader_row(*arguments, workers=8, **extra):
+    return make_row(*arguments, blocks=3, input="loader", init="torch", workers=workers, **extra)
 
 
 def make_run():
-    """A run that counts: PyTorch exactly at its figures, Tandem faster than each eager row."""
-    rows = [make_row("pytorch", batch, precision, variant, figure)
-            for (workload, batch, precision, variant), figure in page.REFERENCE.items()
-            if workload == "segment"]
-    for batch in page.GOAL_BATCHES:
-        rows.append(make_row("pytorch", batch, "bf16", "eager nhwc serial", 300.0))
-        for precision in page.GOAL_PRECISIONS:
-            for variant, rate in (("serial", 500.0), ("overlap", 600.0)):
-                rows.append(make_row("tandem", batch, precision, variant, rate))
-    return {"schema": 1, "command": "python3 bench/compare_gpu.py", "failures": [], "rows": rows,
-            "settings": {"blocks": 5, "seconds": 0.4, "windows": 3, "distinct_batches": 4,
+    """A run that counts: PyTorch exactly at its figures, Tandem faster than each eager row and more than
+    three times as fast as the article's."""
+    rows = [make_row("pytorch", workload, batch, precision, variant, figure,
+                     blocks=3 if variant.endswith(("graph", "forked")) else 5)
+            for (workload, batch, precision, variant), figure in page.REFERENCE.items()]
+    for workload in page.WORKLOADS:
+        for batch in page.GOAL_BATCHES:
+            rows.append(make_row("pytorch", workload, batch, "bf16", "eager nhwc serial", 300.0))
+            if workload == "classify":
+                rows.append(make_row("pytorch", workload, batch, "tf32", "eager nhwc serial", 290.0))
+            for precision in page.GOAL_PRECISIONS:
+                for variant, rate in (("serial", 500.0), ("overlap", 600.0)):
+                    rows.append(make_row("tandem", workload, batch, precision, variant, rate))
+    rows += [loader_row("tandem", "classify", 32, "tf32", "overlap", 210.0),
+             loader_row("tandem", "classify", 32, "tf32", "serial", 200.0),
+             loader_row("tandem", "classify", 32, "tf32", "serial", 70.0, augment="cpu"),
+             loader_row("tandem", "classify", 32, "tf32", "serial", 105.0, augment="cpu", workers=16),
+             loader_row("pytorch", "classify", 32, "tf32", "article nchw serial", 63.0),
+             loader_row("pytorch", "classify", 32, "tf32", "article nchw piped", 68.0)]
+    return {"schema": 2, "command": "python3 bench/compare_gpu.py", "failures": [], "rows": rows,
+            "settings": {"seconds": 0.25, "loader_seconds": 1.0, "windows": 3, "distinct_batches": 4,
                          "cudnn_benchmark": False},
             "environment": {"gpu": "NVIDIA H200", "driver": "580", "commit": "abc", "torch": "2.11",
                             "image": 256, "date": "2026-11-29"}}
 
 
-class BenchmarkPage(unittest.TestCase):
+class Judgement(unittest.TestCase):
     def setUp(self):
         self.run_ = make_run()
 
-    def row(self, **values):
-        return page.select(self.run_["rows"], **values)[0]
+    def row(self, workload="segment", **values):
+        return page.select(self.run_["rows"], **{"input": "device", "workload": workload, **values})[0]
 
     def set_rate(self, row, rate):
         row["steps_per_s"]["median"] = rate
@@ -66,12 +87,18 @@ class BenchmarkPage(unittest.TestCase):
     def test_a_whole_run_counts(self):
         verdict = page.judge(self.run_)
         self.assertTrue(verdict["valid"], verdict["failures"] + verdict["gaps"])
-        self.assertEqual(len(verdict["goals"]), 6)
-        self.assertEqual(len(verdict["reference"]), 24)
+        self.assertEqual(len(verdict["goals"]), 2 * 6 + 3 + 1)
+        self.assertEqual(len(verdict["reference"]), 6 * 8)
 
     def test_pytorch_below_its_figures(self):
-        self.set_rate(self.row(variant="compile nhwc forked", precision="bf16", batch=128), 0.89 * 111.7)
-        self.expect_failure("batch 128 bf16 compile nhwc forked")
+        for workload, figure in (("segment", 111.7), ("classify", 126.9)):
+            self.set_rate(self.row(workload, variant="compile nhwc forked", precision="bf16", batch=128),
+                          0.89 * figure)
+            self.expect_failure(f"PyTorch {workload} batch 128 bf16 compile nhwc forked")
+
+    def test_the_article_below_its_figures(self):
+        self.set_rate(self.row("classify", variant="article nchw serial", batch=8), 0.89 * 153)
+        self.expect_failure("PyTorch classify batch 8 tf32 article nchw serial")
 
     def test_a_rate_that_is_no_number(self):
         self.set_rate(self.row(variant="eager nhwc graph", precision="bf16", batch=8), float("nan"))
@@ -82,18 +109,52 @@ class BenchmarkPage(unittest.TestCase):
         self.assertTrue(page.judge(self.run_)["valid"])
 
     def test_pytorch_faster(self):
-        for variant in ("serial", "overlap"):
-            self.set_rate(self.row(engine="tandem", variant=variant, batch=32, precision="bf16"), 299.0)
-        self.expect_failure("batch 32 bf16: Tandem")
+        for workload in page.WORKLOADS:
+            for variant in ("serial", "overlap"):
+                self.set_rate(self.row(workload, engine="tandem", variant=variant, batch=32,
+                                       precision="bf16"), 299.0)
+            self.expect_failure(f"{workload} batch 32 bf16, PyTorch's best eager")
+
+    def test_less_than_three_times_the_article(self):
+        article = self.row("classify", variant="article nchw piped", batch=8)
+        self.set_rate(article, 200.0)  # a third of Tandem's best
+        self.assertTrue(page.judge(self.run_)["valid"])
+        self.set_rate(article, 201.0)
+        self.expect_failure("classify batch 8 tf32, the article's transform: Tandem GPU augmentation, "
+                            "overlap is 2.99")
+
+    def test_less_than_three_times_the_article_with_a_loader(self):
+        self.set_rate(self.row("classify", input="loader", variant="article nchw piped"), 70.1)
+        self.expect_failure("classify batch 32 tf32 with a loader, the article's transform")
+
+    def test_the_article_is_not_the_eager_row(self):
+        goals = page.judge(self.run_)["goals"]
+        self.set_rate(self.row("classify", variant="article nchw piped", batch=8), 199.0)
+        for row in page.select(self.run_["rows"], workload="classify", variant="eager nhwc serial"):
+            self.set_rate(row, 150.0)  # now below the article's
+        after = {goal["name"]: goal for goal in page.judge(self.run_)["goals"]}
+        self.assertEqual(len(goals), len(after))
+        self.assertEqual(after["classify batch 8 tf32, PyTorch's best eager row without a graph"]["pytorch"],
+                         "eager nhwc serial")
 
     def test_a_graph_is_not_the_eager_row(self):
         self.set_rate(self.row(variant="eager nhwc graph", precision="bf16", batch=8), 9999.0)
         self.assertTrue(page.judge(self.run_)["valid"])
 
+    def test_a_loader_row_is_not_a_device_row(self):
+        self.set_rate(self.row("classify", input="loader", variant="overlap"), 9999.0)
+        for variant in ("serial", "overlap"):
+            self.set_rate(self.row("classify", engine="tandem", variant=variant, batch=32,
+                                   precision="tf32"), 280.0)
+        self.expect_failure("classify batch 32 tf32, PyTorch's best eager")
+
     def test_not_verified(self):
-        for value in (False, None):
-            self.row(engine="tandem", batch=8)["verified"] = value
-            self.expect_failure("not verified")
+        for workload, values in (("segment", {"batch": 8}),
+                                 ("classify", {"input": "loader", "augment": "cpu", "workers": 16})):
+            row = self.row(workload, engine="tandem", **values)
+            for value in (False, None):
+                row["verified"] = value
+                self.expect_failure(f"{page.describe(row)}: not verified")
 
     def test_a_row_that_failed(self):
         self.run_["failures"] = ["PyTorch batch 8: out of memory"]
@@ -103,90 +164,327 @@ class BenchmarkPage(unittest.TestCase):
         self.run_["rows"].remove(self.row(variant="compile nhwc graph", batch=32, precision="tf32"))
         self.expect_gap("batch 32: tf32 compile nhwc graph")
 
+    def test_a_job_not_measured(self):
+        self.run_["rows"] = page.select(self.run_["rows"], workload="segment")
+        self.expect_gap("classify batch 128 bf16, PyTorch's best eager row without a graph: the rows of "
+                        "Tandem and PyTorch")
+
+    def test_loader_not_measured(self):
+        self.run_["rows"] = page.select(self.run_["rows"], input="device")
+        self.expect_gap("classify batch 32 tf32 with a loader")
+
     def test_too_few_blocks(self):
-        self.row(engine="tandem", batch=8)["blocks"] = [500.0] * 4
-        self.expect_gap("4 blocks")
+        for values, blocks in (({"engine": "tandem", "batch": 8}, 4),
+                               ({"variant": "eager nhwc serial"}, 4),
+                               ({"workload": "classify", "variant": "article nchw piped"}, 4),
+                               ({"variant": "compile nhwc graph"}, 2),
+                               ({"workload": "classify", "input": "loader"}, 2)):
+            self.run_ = make_run()
+            row = self.row(**values)
+            row["blocks"] = [500.0] * (blocks + 1)
+            self.assertTrue(page.judge(self.run_)["valid"], values)
+            row["blocks"] = [500.0] * blocks
+            self.expect_gap(f"{page.describe(row)} has {blocks} blocks")
 
     def test_another_gpu(self):
         self.run_["environment"]["gpu"] = "NVIDIA A10G"
         self.expect_gap("A10G")
 
-    def render(self, *runs):
+
+BENCHMARKS = {"context": {"date": "2026-11-29"}, "benchmarks": [
+    {"name": "fused/32", "run_name": "fused/32", "run_type": "iteration", "real_time": 25.0,
+     "time_unit": "us", "items_per_second": 1280000.0},
+    {"name": "plain/32", "run_name": "plain/32", "run_type": "iteration", "real_time": 90000.0,
+     "time_unit": "ns", "items_per_second": 355555.0}]}
+
+
+class Page(unittest.TestCase):
+    def setUp(self):
+        self.run_ = make_run()
+
+    def render(self, *results):
         with tempfile.TemporaryDirectory() as folder:
             paths = []
-            for number, run in enumerate(runs):
+            for number, result in enumerate(results):
                 paths.append(pathlib.Path(folder) / f"{number}.json")
-                paths[-1].write_text(json.dumps(run))
+                paths[-1].write_text(json.dumps(result))
             return subprocess.run([sys.executable, BENCH / "compare_gpu.py", "--render", *paths],
                                   check=False, capture_output=True, text=True)
 
-    def test_page(self):
-        loader = make_row("tandem", 8, "tf32", "overlap", 91.0)
-        loader |= {"input": "loader", "init": "torch"}
-        result = self.render({**self.run_, "rows": self.run_["rows"] + [loader]})
+    def rendered(self, *results):
+        result = self.render(*results)
         self.assertEqual(result.returncode, 0, result.stderr)
-        self.assertIn("| tf32 | 8 | 500.0 (499.0 .. 501.0) | 600.0 (599.0 .. 601.0) | 1.20 | "
-                      "278.6 (nchw serial) | 2.15 | 517.7 (compile nhwc forked) |", result.stdout)
-        self.assertIn("| tf32 | 8 | overlap | 0.010 | 0.500 | 1.500 | 1.33 | 1.20 | 1024 |", result.stdout)
-        self.assertIn("| tandem | overlap | tf32 | 8 | 91.0 |", result.stdout)
-        self.assertIn("It counts.", result.stdout)
         self.assertNotIn("None", result.stdout)
+        self.assertNotIn("{", result.stdout)
+        return result.stdout
 
-    def test_page_says_when_a_run_does_not_count(self):
+    def sections(self, text):
+        """Heading -> what is below it, up to the next heading of any level."""
+        parts = re.split(r"(?m)^#+ (.*)$", text)
+        return dict(zip(parts[1::2], parts[2::2]))
+
+    def test_page(self):
+        self.run_["rows"].append(loader_row("tandem", "segment", 8, "tf32", "overlap", 91.0))
+        text = self.rendered(self.run_)
+        self.assertIn("| tf32 | 8 | 500.0 (499.0 .. 501.0) | 600.0 (599.0 .. 601.0) | 1.20 | "
+                      "278.6 (eager nchw serial) | 2.15 | 517.7 (compile nhwc forked) |", text)
+        self.assertIn("| tf32 | 8 | overlap | 0.010 | 0.500 | 1.500 | 1.33 | 1.20 | 1024 |", text)
+        self.assertIn("| 8 | tandem | overlap | 8 | tf32 | 91.0 |", text)
+        self.assertIn("3 blocks for rows with a graph", text)
+        self.assertIn("It counts.", text)
+
+    def test_classifier(self):
+        sections = self.sections(self.rendered(self.run_))
+        device = sections["Classifier with augmentation, image 256, input on the device"]
+        self.assertIn("| tf32 | 8 | 500.0 (499.0 .. 501.0) | 600.0 (599.0 .. 601.0) | 1.20 | "
+                      "290.0 (eager nhwc serial) | 2.07 | 153.0 (article nchw serial) | 3.92 | "
+                      "627.3 (compile nhwc graph) |", device)
+        loader = sections["Classifier with augmentation, with a loader"]
+        self.assertIn("| 32 | tandem | GPU augmentation, overlap | 8 | tf32 | 210.0 |", loader)
+        self.assertIn("| 32 | tandem | CPU augmentation, 16 threads, serial | 16 | tf32 | 105.0 |", loader)
+        self.assertIn("At batch 32 augmentation on the GPU (overlap) is 3.00 x that of 8 CPU threads and "
+                      "2.00 x that of 16 CPU threads.", loader)
+        self.assertNotIn("The augmentation alone", sections)
+
+    def test_all_batches_of_the_segmenter(self):
+        for batch in (4, 16, 64):
+            self.run_["rows"].append(make_row("tandem", "segment", batch, "tf32", "overlap", 50.0, blocks=3))
+        text = self.rendered(self.run_)
+        for batch in (4, 8, 16, 32, 64, 128):
+            self.assertIn(f"\n| tf32 | {batch} | overlap | 0.010 | 0.500 | 1.500 | 1.33 |", text)
+        self.assertIn("It counts.", text)
+
+    def test_augmentation_alone(self):
+        text = self.rendered(BENCHMARKS, self.run_)
+        self.assertIn("| `fused/32` | 25.0 | 1280000 |", text)
+        self.assertIn("| `plain/32` | 90.0 | 355555 |", text)
+
+    def test_augmentation_alone_with_repetitions_shows_medians(self):
+        result = copy.deepcopy(BENCHMARKS)
+        for entry in list(result["benchmarks"]):
+            result["benchmarks"].append({**entry, "name": entry["name"] + "_median", "run_type": "aggregate",
+                                         "aggregate_name": "median", "real_time": 2 * entry["real_time"]})
+        text = self.rendered(result, self.run_)
+        self.assertIn("| `fused/32` | 50.0 |", text)
+        self.assertNotIn("| `fused/32` | 25.0 |", text)
+
+    def test_says_when_a_run_does_not_count(self):
         self.run_["failures"] = ["PyTorch batch 8: out of memory"]
-        result = self.render(self.run_)
-        self.assertIn("It does **not** count", result.stdout)
-        self.assertIn("- PyTorch batch 8: out of memory", result.stdout)
+        text = self.rendered(self.run_)
+        self.assertIn("It does **not** count", text)
+        self.assertIn("- PyTorch batch 8: out of memory", text)
 
     def test_two_runs_make_one_page(self):
         other = copy.deepcopy(self.run_)
         self.run_["rows"] = page.select(self.run_["rows"], engine="tandem")
         other["rows"] = page.select(other["rows"], engine="pytorch")
-        self.assertIn("It counts.", self.render(self.run_, other).stdout)
-        other["environment"]["commit"] = "def"
-        result = self.render(self.run_, other)
-        self.assertEqual(result.returncode, 1)
-        self.assertIn("commit differs", result.stderr)
+        self.assertIn("It counts.", self.rendered(self.run_, BENCHMARKS, other))
+        for part, name, value in (("environment", "commit", "def"), ("settings", "seconds", 0.1)):
+            changed = copy.deepcopy(other)
+            changed[part][name] = value
+            result = self.render(self.run_, changed)
+            self.assertEqual(result.returncode, 1)
+            self.assertRegex(result.stderr, f"({part}|{name}) differs? between the runs")
 
     def test_two_runs_with_the_same_row(self):
         result = self.render(self.run_, self.run_)
         self.assertEqual(result.returncode, 1)
         self.assertIn("same row", result.stderr)
 
+    def test_no_run(self):
+        result = self.render(BENCHMARKS)
+        self.assertEqual(result.returncode, 1)
+        self.assertEqual(result.stderr, "compare_gpu.py: none of these files holds a run of this script\n")
 
-class ObservingTandem:
+
+class OverlapSentences(unittest.TestCase):
+    def sentences(self, rates):
+        """`rates`: batch -> overlap's rate; serial has 500, and both a range of 1 around it."""
+        rows = []
+        for batch, rate in rates.items():
+            rows += [make_row("tandem", "classify", batch, "tf32", "serial", 500.0),
+                     make_row("tandem", "classify", batch, "tf32", "overlap", rate)]
+        return page.overlap_sentences(rows)
+
+    def test_all_kinds(self):
+        text = self.sentences({8: 510.0, 32: 501.0, 64: 520.0, 128: 490.0})
+        self.assertIn("faster than serial at batch 8 in tf32 (1.02, bound 1.33) and batch 64 in tf32 (1.04,",
+                      text)
+        self.assertIn("slower than serial at batch 128 in tf32 (0.98, bound 1.33).", text)
+        self.assertIn("no difference is shown, at batch 32 in tf32 (1.00,", text)
+        self.assertIn("The most it gains is 4.0 %, at batch 64 in tf32; the bound there is 33.3 %.", text)
+        self.assertIn("t_A is 25.0 to 25.0 % of t_A + t_B.", text)
+
+    def test_nothing_gained(self):
+        text = self.sentences({8: 480.0, 32: 501.0})
+        self.assertNotIn("faster", text)
+        self.assertNotIn("The most it gains", text)
+        self.assertIn("No row shows a gain.", text)
+
+
+class FakeTandem:
     """Stands for the program: a block that observes reads the GPU, the others do not."""
 
-    def __init__(self):
-        self.observed = []
+    def __init__(self, fails=()):
+        self.blocks, self.fails = [], fails
 
-    def block(self, batch, precisions, init, source, steps, warmup, observe):
-        self.observed.append(observe)
+    def block(self, case, ours, steps, warmup, observe):
+        self.blocks.append((case, ours, steps, observe))
+        if ours.augment in self.fails:
+            raise compare_gpu.Failure(f"{ours.augment}: {steps} steps are too many")
         seen = {"gpu_busy_pct": 97.0, "nvml_util_pct": 0.0} if observe else {
             "gpu_busy_pct": None, "nvml_util_pct": None}
-        return [{"precision": precision, "schedule": schedule, "steps_per_s": {"median": 500.0},
-                 "stage_ms": {"copy": 0.01, "encode": 0.5, "train": 1.5}, "memory_bytes": 1 << 30,
-                 "plan_hash": "ab" * 32, "verified": True, **seen}
-                for precision in precisions for schedule in ("serial", "overlap")]
+        stages = {"copy": 0.01, page.FIRST_STAGE[case.workload]: 0.5, "train": 1.5}
+        if ours.augment == "cpu":
+            del stages["augment"]
+        return [{"precision": precision, "schedule": schedule, "steps_per_s": {"median": 800.0},
+                 "stage_ms": stages, "memory_bytes": 1 << 30, "plan_hash": "ab" * 32, "verified": True,
+                 **seen}
+                for precision in case.precisions for schedule in ours.schedules.split(",")]
 
 
-class Peer:
-    def ask(self, **_):
+class FakePeer:
+    def __init__(self):
+        self.configs = []
+
+    def ask(self, config, **_):
+        self.configs.append(config)
         return {"steps_per_s": {"median": 300.0}}
 
 
+def cases(*arguments):
+    options = compare_gpu.parse_options([*arguments, "--tandem", sys.executable])
+    return compare_gpu.Run(options), compare_gpu.cases_of(options)
+
+
 class Blocks(unittest.TestCase):
+    def alternate(self, *arguments, fails=()):
+        """The finished rows of the first case, and the fakes that gave them."""
+        run, (case, *_) = cases(*arguments)
+        tandem, peer = FakeTandem(fails), FakePeer()
+        run.alternate(tandem, peer, case)
+        return run, tandem, peer
+
+    def test_every_row_has_the_blocks_it_needs(self):
+        for arguments in (("--segment", "8"), ("--classify", "128"), ("--classify-loader", "32")):
+            run, _, peer = self.alternate(*arguments)
+            result = {"rows": run.finished(), "failures": run.failures, "environment": {"gpu": "NVIDIA H200"}}
+            self.assertFalse([gap for gap in page.judge(result)["gaps"] if "blocks" in gap])
+            self.assertEqual(run.failures, [])
+            self.assertEqual(len({json.dumps(config, sort_keys=True) for config in peer.configs}),
+                             len(page.select(result["rows"], engine="pytorch")))
+
+    def test_rows_of_a_case(self):
+        def count(arguments):
+            run, _, _ = self.alternate(*arguments)
+            return collections.Counter((row["engine"], row["augment"]) for row in run.finished())
+
+        self.assertEqual(count(["--segment", "8"]), {("tandem", None): 4, ("pytorch", None): 16})
+        self.assertEqual(count(["--segment", "8", "--eager-only"]),
+                         {("tandem", None): 4, ("pytorch", None): 8})
+        self.assertEqual(count(["--classify", "8"]), {
+            ("tandem", "gpu"): 4, ("pytorch", "batched"): 16, ("pytorch", "article"): 2})
+        self.assertEqual(count(["--segment-loader", "8"]), {("tandem", None): 2, ("pytorch", None): 2})
+        self.assertEqual(count(["--classify-loader", "32"]), {
+            ("tandem", "gpu"): 2, ("tandem", "cpu"): 2, ("pytorch", "article"): 2})
+
     def test_one_block_of_a_row_observes_the_gpu(self):
-        tandem = ObservingTandem()
-        run = compare_gpu.Run(types.SimpleNamespace(blocks=5, seconds=0.4, image=256, peer_device="cuda"))
-        run.alternate(tandem, Peer(), (8, ["tf32", "bf16"], "device", "he"), ["eager nhwc serial"])
-        self.assertEqual(sorted(tandem.observed), [False] * 4 + [True])
+        run, tandem, _ = self.alternate("--classify", "8")
+        self.assertEqual([observe for *_, observe in tandem.blocks], [True] + [False] * 4)
         rows = page.select(run.finished(), engine="tandem")
-        self.assertEqual(len(rows), 4)
         for row in rows:
             self.assertEqual(len(row["blocks"]), 5)
             self.assertEqual((row["gpu_busy_pct"], row["nvml_util_pct"]), (97.0, 0.0))
         self.assertIn("| 1024 | 97 | 0 | `abababababab` |", page.stage_table(rows))
+
+    def test_steps_fill_a_block_at_the_rate_of_the_last_one(self):
+        _, tandem, _ = self.alternate("--classify", "8", "--seconds", "0.5")
+        self.assertEqual([steps for _, _, steps, _ in tandem.blocks], [225, 400, 400, 400, 400])
+
+    def test_what_failed_is_not_tried_again(self):
+        run, tandem, _ = self.alternate("--classify-loader", "32", fails=("cpu",))
+        self.assertEqual(sum(ours.augment == "cpu" for _, ours, _, _ in tandem.blocks), 2)  # 8 and 16 threads
+        self.assertEqual(sum(ours.augment == "gpu" for _, ours, _, _ in tandem.blocks), 3)
+        self.assertTrue(run.failures)
+
+    def test_a_plan_that_changes(self):
+        run, (case, *_) = cases("--segment", "8")
+        key = ("tandem", "segment", 8, "tf32", "device", "he", "serial", None, 0)
+        run.add(1.0, key, plan_hash="a")
+        run.add(1.0, key, plan_hash="b")
+        self.assertIn("its plan changed from a to b", run.failures[0])
+
+
+class Results(unittest.TestCase):
+    def test_the_command_without_places(self):
+        options = compare_gpu.parse_options(["--tandem", sys.executable, "--segment", "8", "--json=a",
+                                             "--blocks", "3", "--python", "b"])
+        self.assertEqual(options.command, "python3 bench/compare_gpu.py --segment 8 --blocks 3")
+
+    def test_a_run_that_is_stopped_keeps_the_cases_before(self):
+        class Stopped(FakeTandem):
+            environment = None
+
+            def block(self, case, *arguments):
+                if case.workload == "classify":
+                    raise KeyboardInterrupt
+                return super().block(case, *arguments)
+
+        class PeerProcess(FakePeer):
+            environment = {"gpu": None, "torch": "2", "cuda": "13", "cudnn": 9, "python": "3"}
+
+            def ask(self, config=None, check=None, release=False, **_):
+                return {"wrong": []} if check else {} if release else super().ask(config)
+
+            def close(self):
+                pass
+
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "results.json"
+            options = compare_gpu.parse_options(["--tandem", sys.executable, "--json", str(path)])
+            with mock.patch.object(compare_gpu, "Tandem", lambda *_: Stopped()), \
+                    mock.patch.object(compare_gpu, "Peer", lambda *_: PeerProcess()), \
+                    self.assertRaises(KeyboardInterrupt):
+                compare_gpu.measure(options)
+            rows = json.loads(path.read_text())["rows"]
+        self.assertEqual({(row["workload"], row["batch"]) for row in rows},
+                         {("segment", 8), ("segment", 32), ("segment", 128)})
+
+
+class Warm(unittest.TestCase):
+    """With a program in the place of Python that keeps its arguments."""
+
+    def warm(self, exit_code, *arguments):
+        with tempfile.TemporaryDirectory() as folder:
+            python, log = pathlib.Path(folder) / "python", pathlib.Path(folder) / "log"
+            python.write_text(f'#!/bin/sh\necho "$TORCHINDUCTOR_COMPILE_THREADS $*" >>{log}\n'
+                              f"exit {exit_code}\n")
+            python.chmod(0o755)
+            result = subprocess.run([sys.executable, BENCH / "compare_gpu.py", "--warm", "--python", python,
+                                     *arguments], check=False, capture_output=True, text=True)
+            return result, log.read_text().splitlines() if log.exists() else []
+
+    def test_each_compiled_row_once(self):
+        result, lines = self.warm(0, "--segment", "8,128", "--classify", "32", "--classify-loader", "64")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        found = sorted((re.search(r"torch_(\w+)\.py", line)[1], re.search(r"--batch (\d+)", line)[1],
+                        re.search(r"--precision (\w+)", line)[1]) for line in lines)
+        self.assertEqual(found, sorted((workload, batch, precision) for workload, batch in (
+            ("segment", "8"), ("segment", "128"), ("classify", "32")) for precision in ("tf32", "bf16")))
+        for line in lines:
+            self.assertRegex(line, r"^[1-9]\d* ")
+            self.assertIn("--layout nhwc --issue serial --compile yes", line)
+
+    def test_failure(self):
+        result, lines = self.warm(1, "--segment", "8")
+        self.assertEqual(result.returncode, 1)
+        self.assertEqual(len(lines), 2)
+
+    def test_nothing_to_compile(self):
+        for arguments in (("--segment", "8", "--eager-only"), ("--segment", "8", "--device", "host"),
+                          ("--classify-loader", "8")):
+            result, lines = self.warm(1, *arguments)
+            self.assertEqual((result.returncode, lines), (0, []), result.stderr)
 
 
 if __name__ == "__main__":

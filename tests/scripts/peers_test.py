@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The PyTorch peers and bench/compare_gpu.py on the CPU, at a tiny size: what a GPU is not needed to see.
 
-usage: peers_test.py PROGRAM [unittest options]. Exits 77 where there is no PyTorch.
+usage: peers_test.py PROGRAM [unittest options]. Exits 77 where there is no PyTorch with torchvision.
 """
 import importlib.util
 import json
@@ -81,26 +81,53 @@ class Peers(unittest.TestCase):
         self.assertIn("images/s", result.stdout)
         self.assertIn("allowed without a GPU: serial", result.stdout)
 
+    def test_article(self):
+        requests = [block(augment="article"), block(augment="article", input="loader", init="torch"),
+                    block(augment="sideways")]
+        replies = serve("torch_classify.py", *requests)
+        for reply in replies[:2]:
+            self.assertGreater(reply["steps_per_s"]["min"], 0, reply)
+            self.assertTrue(0.5 < reply["loss"] < 100, reply)
+        self.assertIn("sideways", replies[2]["error"])
+
     def test_both_in_turn(self):
+        expected = {
+            ("segment", "device"): [("eager nchw serial", None, 0), ("eager nhwc serial", None, 0),
+                                    ("overlap", None, 0), ("serial", None, 0)],
+            ("classify", "device"): [("article nchw serial", "article", 0),
+                                     ("eager nchw serial", "batched", 0),
+                                     ("eager nhwc serial", "batched", 0), ("overlap", "gpu", 0),
+                                     ("serial", "gpu", 0)],
+            ("segment", "loader"): [("eager nchw serial", None, 8), ("overlap", None, 8),
+                                    ("serial", None, 8)],
+            ("classify", "loader"): [("article nchw serial", "article", 8), ("overlap", "gpu", 8),
+                                     ("serial", "cpu", 8), ("serial", "cpu", 16), ("serial", "gpu", 8)]}
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder) / "results.json"
             result = run(BENCH / "compare_gpu.py", "--tandem", PROGRAM, "--device", "host", "--image", 32,
-                         "--batch", 1, "--precision", "fp32", "--blocks", 2, "--seconds", 0.02,
-                         "--json", path)
+                         "--segment", 1, "--classify", 2, "--segment-loader", 1, "--classify-loader", 2,
+                         "--precision", "fp32", "--blocks", 2, "--seconds", 0.02, "--json", path)
             self.assertEqual(result.returncode, 3, result.stdout + result.stderr)
             self.assertIn("the run does not count", result.stdout)
             rows = json.loads(path.read_text())["rows"]
-            self.assertEqual(sorted(row["variant"] for row in rows),
-                             ["eager nchw serial", "eager nhwc serial", "overlap", "serial"])
-            self.assertTrue(all(len(row["blocks"]) == 2 for row in rows))
+            found = {}
+            for row in rows:
+                found.setdefault((row["workload"], row["input"]), []).append(
+                    (row["variant"], row["augment"], row["workers"]))
+                self.assertEqual(len(row["blocks"]), 2)
+                if row["engine"] == "tandem":
+                    self.assertTrue(row["verified"])
+            self.assertEqual({case: sorted(found[case], key=str) for case in found},
+                             {case: sorted(expected[case], key=str) for case in expected})
             page = run(BENCH / "compare_gpu.py", "--render", path)
             self.assertEqual(page.returncode, 0, page.stderr)
-            self.assertIn("# Benchmarks", page.stdout)
+            self.assertIn("## Classifier with augmentation, image 32, input on the device", page.stdout)
 
 
 if __name__ == "__main__":
-    if importlib.util.find_spec("torch") is None:
-        print(f"Skipped\nPyTorch is not installed for {sys.executable}")
-        sys.exit(77)
+    for name in ("torch", "torchvision"):
+        if importlib.util.find_spec(name) is None:
+            print(f"Skipped\n{name} is not installed for {sys.executable}")
+            sys.exit(77)
     PROGRAM = sys.argv.pop(1)
     unittest.main()
