@@ -15,7 +15,7 @@
 #include <fstream>
 #include <tandem/engine/atomic_file.hpp>
 #include <tandem/engine/error.hpp>
-#include <tandem/engine/loader.hpp>
+#include <tandem/models/classifier.hpp>
 #include <tandem/models/segmenter.hpp>
 #include <thread>
 #include <vector>
@@ -45,54 +45,6 @@ std::string or_unknown(const std::string& text) { return text.empty() ? "unknown
 
 }  // namespace
 
-// --- data
-// -----------------------------------------------------------------------------------------
-
-void add_data_options(Options& options, DataChoice& choice) {
-  options.text("--data", choice.data, "fashion-scenes[:DIR]|synthetic",
-               "pictures with labels; DIR holds the four IDX files of Fashion-MNIST");
-  options.number("--garments", choice.garments, 1, 4, "garments in a scene");
-  options.real("--garment-scale", choice.garment_scale, 0.1, 1.0,
-               "smallest side of a garment, as a share of the picture's; the largest is 1");
-}
-
-bool has_held_out(const DataChoice& choice) { return choice.data != "synthetic"; }
-
-std::shared_ptr<const Dataset> open_data(const DataChoice& choice, Split split,
-                                                  std::int64_t image, std::int64_t classes,
-                                                  std::uint64_t seed) {
-  const std::size_t colon = choice.data.find(':');
-  const std::string name = choice.data.substr(0, colon);
-  const std::string directory = colon == std::string::npos ? "" : choice.data.substr(colon + 1);
-  if (colon != std::string::npos && directory.empty())
-    throw Error(ErrorCode::usage, fmt::format("--data {}: no folder after the colon", choice.data));
-
-  if (name == "synthetic" && directory.empty())
-    return make_synthetic(image, classes == 0 ? 10 : classes, seed);
-  if (name == "fashion-scenes") {
-    FashionScenesOptions options;
-    options.directory = directory;
-    options.split = split;
-    options.image = image;
-    options.seed = seed;
-    options.garments = static_cast<int>(choice.garments);
-    options.min_scale = choice.garment_scale;
-    std::shared_ptr<const Dataset> data = make_fashion_scenes(options);
-    if (classes != 0 && classes != data->classes())
-      throw Error(ErrorCode::usage, fmt::format("--classes is {}, but {} has {} classes", classes,
-                                                name, data->classes()));
-    return data;
-  }
-  if (name == "fashion-mnist" || name == "cifar10" || name == "folder")
-    throw Error(ErrorCode::usage,
-                fmt::format("--data {}: segmentation of '{}' is not in this version; allowed: "
-                            "fashion-scenes[:DIR], synthetic",
-                            choice.data, name));
-  throw Error(ErrorCode::usage,
-              fmt::format("--data: '{}' is not allowed; allowed: fashion-scenes[:DIR], synthetic",
-                          choice.data));
-}
-
 // --- model
 // ----------------------------------------------------------------------------------------
 
@@ -113,45 +65,18 @@ EngineConfig segmenter_config(std::int64_t image, std::int64_t classes, std::int
   return config;
 }
 
+EngineConfig classifier_config(std::int64_t image, std::int64_t classes, std::int64_t batch) {
+  EngineConfig config;
+  config.frozen = Sequential(3);
+  config.trained = classifier(image, classes);
+  config.image = image;
+  config.batch = batch;
+  return config;
+}
+
 SegmenterWeights initial_segmenter(const EngineConfig& config, InitScheme scheme,
                                    std::uint64_t seed) {
   return {initialise(config.frozen, scheme, seed, 0), initialise(config.trained, scheme, seed, 1)};
-}
-
-void predict_samples(Backend& backend, const EngineConfig& config, const SegmenterWeights& weights,
-                     const std::shared_ptr<const Dataset>& data, std::int64_t count,
-                     int workers, const OnPicture& on_picture) {
-  const std::size_t pixels = static_cast<std::size_t>(config.image * config.image);
-  std::vector<std::uint8_t> picture(3 * pixels), truth(pixels);
-  // The input slot may hold a later batch by the time a prediction is delivered, so the truth is
-  // made once more.
-  const auto on_prediction = [&](std::uint64_t step, const std::uint8_t* classes) {
-    const std::int64_t first = static_cast<std::int64_t>(step) * config.batch;
-    const std::int64_t last = std::min(first + config.batch, count);
-    for (std::int64_t index = first; index < last; ++index) {
-      data->sample(index, picture.data(), truth.data());
-      on_picture(index, picture.data(), truth.data(),
-                 classes + static_cast<std::size_t>(index - first) * pixels);
-    }
-  };
-
-  Predictor predictor(backend, config, on_prediction);
-  predictor.set_frozen(weights.encoder);
-  predictor.set_trained(weights.decoder);
-  LoaderOptions options;
-  options.workers = workers;
-  options.batch = config.batch;
-  options.steps = static_cast<std::uint64_t>((count + config.batch - 1) / config.batch);
-  options.samples = count;
-  options.classes = data->classes();
-  Loader loader(data, options, predictor.inputs(),
-                [&predictor](int slot) { predictor.wait_input_free(slot); });
-  for (int slot; (slot = loader.next()) >= 0;) {
-    if (interrupted()) throw Error(ErrorCode::interrupted, "interrupted while predicting");
-    predictor.predict(slot);
-    loader.submitted(slot);
-  }
-  predictor.finish();
 }
 
 // --- results

@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the sub-commands share: data and weights by name, the environment, files, Ctrl-C.
+// What the sub-commands share: networks by name, the environment, files, Ctrl-C.
 #pragma once
 
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <string>
-#include <tandem/engine/backend.hpp>
-#include <tandem/engine/dataset.hpp>
 #include <tandem/models/parameters.hpp>
 #include <tandem/models/trainer.hpp>
 
@@ -22,27 +19,11 @@ void add_info(CLI::App& root, Command& selected);
 void add_train(CLI::App& root, Command& selected);
 void add_bench(CLI::App& root, Command& selected);
 void add_predict(CLI::App& root, Command& selected);
+void add_eval(CLI::App& root, Command& selected);
+void add_augment(CLI::App& root, Command& selected);
 void add_tune(CLI::App& root, Command& selected);
 /// Under `bench`.
 void add_bench_overlap(CLI::App& bench, Command& selected);
-
-// --- data
-// -----------------------------------------------------------------------------------------
-
-struct DataChoice {
-  std::string data = "fashion-scenes";  ///< NAME or NAME:DIR
-  std::int64_t garments = 1;
-  double garment_scale = 0.8;
-};
-void add_data_options(Options& options, DataChoice& choice);
-
-/// `classes` is what the user asked for, 0 for nothing. Throws Error{usage} where the data has
-/// another number.
-std::shared_ptr<const Dataset> open_data(const DataChoice& choice, Split split,
-                                                  std::int64_t image, std::int64_t classes,
-                                                  std::uint64_t seed);
-/// False for data whose labels carry nothing that could be learnt.
-bool has_held_out(const DataChoice& choice);
 
 // --- model
 // ----------------------------------------------------------------------------------------
@@ -58,14 +39,8 @@ SegmenterWeights initial_segmenter(const EngineConfig& config, InitScheme scheme
 
 /// Sizes of the segmenter; everything else as EngineConfig has it.
 EngineConfig segmenter_config(std::int64_t image, std::int64_t classes, std::int64_t batch);
-
-/// Called in order with each sample: picture [S, S, 3], truth and prediction [S, S].
-using OnPicture = std::function<void(std::int64_t index, const std::uint8_t* picture,
-                                     const std::uint8_t* truth, const std::uint8_t* prediction)>;
-/// Predicts samples 0 .. count - 1.
-void predict_samples(Backend& backend, const EngineConfig& config, const SegmenterWeights& weights,
-                     const std::shared_ptr<const Dataset>& data, std::int64_t count,
-                     int workers, const OnPicture& on_picture);
+/// Of the classifier, of which nothing is frozen.
+EngineConfig classifier_config(std::int64_t image, std::int64_t classes, std::int64_t batch);
 
 // --- results
 // --------------------------------------------------------------------------------------
@@ -76,6 +51,9 @@ Json environment();
 
 /// JSON text; bytes that are not UTF-8 (of file names) are replaced.
 std::string to_text(const Json& value, int indent = -1);
+
+/// Name of the log in the folder of `train --out`.
+inline constexpr const char* kLogFile = "log.jsonl";
 
 /// Throws Error{data} unless a file of that name can be created. Leaves nothing behind.
 void check_writable(const std::string& option, const std::string& path);

@@ -45,8 +45,10 @@ int run(int argc, char** argv) {
   add_train(app, selected);
   add_bench(app, selected);
   add_predict(app, selected);
+  add_eval(app, selected);
+  add_augment(app, selected);
   add_tune(app, selected);
-  for (const char* name : {"find-batch", "profile", "augment", "eval", "report", "compare"})
+  for (const char* name : {"find-batch", "profile", "report", "compare"})
     add_later_command(app, name);
 
   try {

@@ -193,7 +193,16 @@ CLI::Option* Options::numbers(const std::string& name, std::vector<std::int64_t>
 
 CLI::Option* Options::real(const std::string& name, double& value, double low, double high,
                            const std::string& help) {
-  return add(name, value, "X", help)->check(in_range(low, high));
+  CLI::Option* option = add(name, value, "X", help)->check(in_range(low, high));
+  values_.back().second = [&value, low] { return value < low ? Json(nullptr) : Json(value); };
+  return option;
+}
+
+CLI::Option* Options::reals(const std::string& name, std::vector<double>& values, double low,
+                            double high, const std::string& help) {
+  CLI::Option* option = list(name, values, "X,X,..", help, in_range(low, high));
+  values_.back().second = [&values] { return values.empty() ? Json(nullptr) : Json(values); };
+  return option;
 }
 
 CLI::Option* Options::choice(const std::string& name, std::string& value,

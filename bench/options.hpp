@@ -31,9 +31,12 @@ class Options {
   /// Several whole numbers, separated by commas.
   CLI::Option* numbers(const std::string& name, std::vector<std::int64_t>& values, std::int64_t low,
                        std::int64_t high, const std::string& help);
-  /// A number in [low, high].
+  /// A number in [low, high]. A default below `low` stands for "not given".
   CLI::Option* real(const std::string& name, double& value, double low, double high,
                     const std::string& help);
+  /// Several numbers, separated by commas. No default stands for "not given".
+  CLI::Option* reals(const std::string& name, std::vector<double>& values, double low, double high,
+                     const std::string& help);
   /// One of some words.
   CLI::Option* choice(const std::string& name, std::string& value,
                       const std::vector<std::string>& allowed, const std::string& help,
@@ -53,6 +56,9 @@ class Options {
   CLI::Option* flag(const std::string& name, bool& value, const std::string& help);
   /// --image: a picture side that the segmenter takes.
   CLI::Option* image(std::int64_t& value);
+
+  /// True if the user gave the option, on the command line or in a file.
+  bool given(const std::string& name) const { return app_->get_option(name)->count() > 0; }
 
   /// Every option with the value in force, null where there is none. Can be read by --config.
   Json effective() const;

@@ -48,6 +48,11 @@ void Progress::update(std::uint64_t done, const std::string& text) {
   say(fmt::format("{} {}/{}{}{}\n", label_, done, total_, text.empty() ? "" : "  ", text));
 }
 
+void Progress::note(const std::string& text) {
+  say(fmt::format("{}{}\n", drawn_ ? "\n" : "", text));
+  drawn_ = false;
+}
+
 void Progress::draw(std::uint64_t done, const std::string& text) {
   const std::uint64_t filled = done * kBarWidth / total_;
   say(fmt::format("\r{} [{}{:#<{}}{}{:.<{}}] {}/{}  {}  ", label_, colour_ ? "\x1b[32m" : "", "",

@@ -20,6 +20,9 @@ class Progress {
   /// Says that `done` of the total are done. `text` follows the count.
   void update(std::uint64_t done, const std::string& text);
 
+  /// A line of its own, also while there is a bar.
+  void note(const std::string& text);
+
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 

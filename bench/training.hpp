@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// The one training loop of the program: `train segment`, `train classify` and `train --model` say
+// what is trained on what, this trains it, with a log, held-out scores and files.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tandem/engine/dataset.hpp>
+#include <tandem/engine/loader.hpp>
+#include <tandem/models/parameters.hpp>
+#include <tandem/models/trainer.hpp>
+#include <vector>
+
+#include "common.hpp"
+#include "data.hpp"
+#include "device.hpp"
+#include "options.hpp"
+
+namespace tandem::program {
+
+/// What every kind of training is told.
+struct TrainOptions {
+  std::int64_t batch = 32, steps = 2000, epochs = 0, seed = 0, workers = 1, slots = 2;
+  std::int64_t held_out = 512;  ///< samples to score; -1: all
+  double learning_rate = 0.1, momentum = 0.9, weight_decay = 0;
+  std::string schedule = "overlap", precision = "fp32", device = "auto", init, scheme = "he";
+  std::string last_batch = "partial", plan, out, log, json;
+  bool no_shuffle = false, quiet = false;
+};
+
+/// Those whose names and meanings are the same for all.
+void add_training_options(Options& options, TrainOptions& values);
+
+/// A file of --out.
+struct OutFile {
+  std::string name;
+  std::function<void(const std::string& path, const Parameters& trained)> write;
+};
+
+/// What is trained, and on what.
+struct TrainJob {
+  std::string workload;  ///< "segment", "classify", or the name of the user's network
+  Labels labels = Labels::pixels;
+  EngineConfig config;  ///< networks, sizes and augmentation; the rest comes from the options
+  Parameters frozen, trained;                     ///< initial values
+  std::shared_ptr<const Dataset> data, held_out;  ///< no `held_out`: no scores
+  std::shared_ptr<const BrokenFiles> broken;
+  std::optional<LoaderAugment> augment;
+  /// Read data come in epochs also where --steps are counted: each ends with what --last-batch
+  /// says, and with scores. Made data are one stream then.
+  bool in_epochs = false;
+  std::vector<OutFile> files;
+};
+
+/// Opens the device that the options name; the first thing a command does.
+Device open_training_device(const TrainOptions& options);
+
+/// Opens the data of training, shuffled where they are read, and those to score. `request` is for
+/// both. Resolves options.held_out.
+void open_training_data(TrainOptions& options, const DataChoice& choice, DataRequest request,
+                        TrainJob& job);
+
+/// Puts the tensors of the file --init in the place of the first of `values`. They are those of one
+/// of the models: of the one with as many, or else of the last. Throws Error{data} that names the
+/// file and the first tensor that does not fit.
+void put_initial(const std::string& path, const std::vector<Sequential>& models,
+                 Parameters& values);
+
+/// Trains and reports. `declared` is stored with the result.
+void run_training(TrainOptions& options, const Options& declared, const Device& device,
+                  TrainJob job);
+
+/// Under `train`.
+void add_train_segment(CLI::App& train, Command& selected);
+void add_train_classify(CLI::App& train, Command& selected);
+/// The options of `train --model FILE`, on `train` itself.
+void add_train_model(CLI::App& train, Command& selected);
+
+}  // namespace tandem::program
