@@ -92,28 +92,26 @@ void print_picture_scores(const Json& scores, const std::vector<std::string>& cl
 SamplePredictor::SamplePredictor(Backend& backend, EngineConfig config, Samples samples)
     : config_(with_batch(std::move(config), samples.count)),
       samples_(std::move(samples)),
-      predictor_(backend, config_, [this](std::uint64_t step, const std::uint8_t* classes) {
-        deliver(step, classes);
-      }) {
+      predictor_(backend, config_,
+                 [this](std::uint64_t, const std::uint8_t* classes) { deliver(classes); }) {
   if (samples_.augment) samples_.augment->identity = true;
 }
 
-void SamplePredictor::deliver(std::uint64_t step, const std::uint8_t* classes) {
+void SamplePredictor::deliver(const std::uint8_t* classes) {
   const std::vector<std::uint8_t> truth = std::move(truths_.front());
   truths_.pop_front();
   const std::int64_t labels = samples_.data->label_count();
-  const std::int64_t first = static_cast<std::int64_t>(step) * config_.batch;
-  const std::int64_t last = std::min(first + config_.batch, samples_.count);
-  for (std::int64_t index = first; index < last; ++index) {
-    const auto offset = (index - first) * labels;
-    (*on_sample_)(index, truth.data() + offset, classes + offset);
-  }
+  const std::int64_t rows = std::min(config_.batch, samples_.count - delivered_);
+  for (std::int64_t row = 0; row < rows; ++row)
+    (*on_sample_)(delivered_ + row, truth.data() + row * labels, classes + row * labels);
+  delivered_ += rows;
 }
 
 void SamplePredictor::run(const Parameters& frozen, const Parameters& trained,
                           const OnSample& on_sample) {
   on_sample_ = &on_sample;
   truths_.clear();
+  delivered_ = 0;
   predictor_.set_frozen(frozen);
   predictor_.set_trained(trained);
   const std::vector<InputSlot> inputs = predictor_.inputs();

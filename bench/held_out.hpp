@@ -48,12 +48,13 @@ class SamplePredictor {
   SamplePredictor& operator=(const SamplePredictor&) = delete;
 
  private:
-  void deliver(std::uint64_t step, const std::uint8_t* classes);
+  void deliver(const std::uint8_t* classes);
 
   EngineConfig config_;
   Samples samples_;
   /// Labels of the batches in flight: their input slots may be filled again by now.
   std::deque<std::vector<std::uint8_t>> truths_;
+  std::int64_t delivered_ = 0;  ///< samples of this run
   const OnSample* on_sample_ = nullptr;
   Predictor predictor_;
 };
@@ -72,7 +73,7 @@ struct KeyScores {
 };
 KeyScores key_scores(Labels labels);
 
-/// A table of scores() on standard output. `noun` is what was scored, as in "12 scenes".
+/// A table of scores() on standard output. `counted` is what was scored, as in "12 scenes".
 void print_scores(Labels labels, const Json& scores, const std::vector<std::string>& class_names,
                   const std::string& counted);
 

@@ -275,7 +275,7 @@ TrainRun train(Backend& backend, const TrainJob& job, const TrainOptions& option
     const bool done = run_pass(trainer, job, loader, pass);
     run.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     run.processor_seconds += processor_seconds() - processor_start;
-    run.samples += pass.samples;
+    run.samples += std::min(pass.samples, static_cast<std::int64_t>(pass.steps) * options.batch);
     step += pass.steps;
     if (!done)
       throw Error(ErrorCode::interrupted,

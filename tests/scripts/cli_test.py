@@ -16,6 +16,7 @@ import tempfile
 import termios
 import time
 import unittest
+import zlib
 from pathlib import Path
 
 PROGRAM = ""
@@ -60,6 +61,47 @@ def write_garments(folder, count=20):
         (folder / f"{split}-labels-idx1-ubyte.gz").write_bytes(gzip.compress(labels))
 
 
+def png(side, value):
+    """A square of one colour, its lower half black."""
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    rows = b"".join(b"\0" + bytes([value if y < side // 2 else 0] * (3 * side)) for y in range(side))
+    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0))
+            + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
+
+
+def write_pictures(folder, count=10):
+    """Two classes, bright and dark, with pictures of several sizes."""
+    for name, value in (("bright", 250), ("dark", 60)):
+        (folder / name).mkdir(parents=True)
+        for i in range(count):
+            (folder / name / f"{i:02}.png").write_bytes(png(30 + 3 * i, value + i % 5))
+
+
+def write_cifar(folder, count=12):
+    folder.mkdir()
+    for name in (*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"):
+        (folder / name).write_bytes(b"".join(bytes([i % 10]) + bytes([20 * (i % 10)] * 3072)
+                                             for i in range(count)))
+
+
+def network(trained, image=32, frozen=(), name="mine"):
+    return json.dumps({"schema": 1, "name": name, "image": image, "frozen": list(frozen),
+                       "trained": list(trained)})
+
+
+def conv(channels_in, channels_out, kernel, stride=1, padding=0):
+    return {"layer": "conv", "in_channels": channels_in, "out_channels": channels_out, "kernel": kernel,
+            "stride": stride, "padding": padding}
+
+
+FROZEN = [conv(3, 8, 1), {"layer": "relu"}, conv(8, 8, 2, 2)]
+OF_PICTURES = [{"layer": "flatten"}, {"layer": "linear", "in_features": 8 * 16 * 16, "out_features": 10}]
+OF_PIXELS = [{"layer": "transposed_conv", "in_channels": 8, "out_channels": 8, "kernel": 2, "stride": 2},
+             {"layer": "relu"}, conv(8, 11, 3, 1, 1)]
+
+
 def safetensors(header, data=b""):
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
     return struct.pack("<Q", len(text)) + text + data
@@ -88,6 +130,13 @@ class CommandLine(unittest.TestCase):
         """Arguments of a very small training run; later ones win."""
         return ("train", "segment", "--data", f"fashion-scenes:{self.data}", "--image", 32, "--batch",
                 2, "--steps", 3, "--eval", 4, "--device", "host", *arguments)
+
+    def classify(self, *arguments):
+        return ("train", "classify", "--data", f"fashion-mnist:{self.data}", "--image", 32, "--batch", 8,
+                "--epochs", 2, "--device", "host", *arguments)
+
+    def summary(self, *arguments):
+        return json.loads(self.succeed(*arguments, "--json", "-").stdout)["summary"]
 
     def bench(self, *arguments):
         if "--batch" not in arguments:
@@ -178,24 +227,25 @@ class CommandLine(unittest.TestCase):
         self.refuse(2, ["unknown command 'segmnt'", "'segment'"], "train", "segmnt")
         self.refuse(2, "unknown argument 'more'", *self.train("more"))
         self.refuse(2, "no command")
-        self.refuse(2, "no workload for 'train'; allowed: segment", "train")
+        self.refuse(2, "no workload for 'train'; allowed: segment, classify", "train")
+        self.refuse(2, "--batch needs --model FILE", "train", "--batch", 4)
         self.refuse(2, "--weights", "predict", "segment")
 
     def test_later_versions(self):
         later = "not in this version"
-        for command in ("find-batch", "profile", "augment", "eval", "report", "compare"):
+        for command in ("find-batch", "profile", "report", "compare"):
             self.refuse(2, [command, later], command, "--some", "argument")
-        for command in (("train", "classify"), ("train", "resnet18"), ("bench", "classify"),
-                        ("bench", "resnet18"), ("tune", "resnet18"), ("train", "--model", "file")):
+        for command in (("train", "resnet18"), ("bench", "resnet18"), ("tune", "resnet18"),
+                        ("predict", "classify"), ("eval", "resnet18")):
             self.refuse(2, [command[1], later], *command)
         self.refuse(2, ["--resume", later], *self.train("--resume"))
         self.refuse(2, ["--resume", later], *self.train("--resume", "file"))
+        self.refuse(2, ["--resume", later], *self.classify("--resume"))
         for schedule in ("graph", "auto"):
             self.refuse(2, [schedule, later], *self.train("--schedule", schedule))
             self.refuse(2, [schedule, later], *self.bench("--schedule", f"serial,{schedule}"))
         self.refuse(2, ["auto", later], *self.train("--batch", "auto"))
-        for data in ("cifar10:x", "folder:x", "fashion-mnist"):
-            self.refuse(2, [data, later], *self.train("--data", data))
+        self.refuse(2, ["folder:x", later], *self.train("--data", "folder:x"))
 
     def test_values_out_of_range(self):
         self.refuse(2, ["--image", "'48'", "power of two from 32 to 512"], *self.train("--image", 48))
@@ -496,6 +546,278 @@ class CommandLine(unittest.TestCase):
                              [False, False])
             self.assertIn("tandem: 2 of 2 rows differ", result.stderr)
 
+    # --- classification --------------------------------------------------------------------------
+
+    def test_classify_is_the_same_in_every_order_and_place(self):
+        hashes = {}
+        for augment in ("none", "cpu", "gpu"):
+            for schedule, workers in (("serial", 1), ("overlap", 3)):
+                summary = self.summary(*self.classify("--augment", augment, "--schedule", schedule,
+                                                      "--workers", workers))
+                hashes.setdefault(augment, set()).add((summary["weights_sha256"], str(summary["epochs"])))
+        self.assertEqual({name: len(values) for name, values in hashes.items()},
+                         {"none": 1, "cpu": 1, "gpu": 1})
+        self.assertEqual(hashes["cpu"], hashes["gpu"])
+        self.assertNotEqual(hashes["cpu"], hashes["none"])
+        # Each of these changes something.
+        base = self.classify("--augment", "gpu", "--epochs", 1, "--eval", 0)
+        seen = {self.summary(*base, *more)["weights_sha256"]
+                for more in ((), ("--seed", 1), ("--no-shuffle",), ("--crop", 20), ("--degrees", 0),
+                             ("--blur-taps", 0), ("--sigma", "1,2"), ("--flip", 0), ("--padding", 4),
+                             ("--rotation", "bilinear"), ("--border", "constant"), ("--fill", 90),
+                             ("--mean", 0.3), ("--std", "0.5,0.6,0.7"))}
+        self.assertEqual(len(seen), 14)
+
+    def test_classify_writes_what_it_did(self):
+        result = self.succeed(*self.classify("--augment", "gpu", "--out", "run", "--log", "log"))
+        for word in ("epoch", "mean loss", "accuracy", "mean of classes", "Trouser"):
+            self.assertIn(word, result.stdout)
+        self.assertIn("epoch 2: mean loss", result.stderr)
+        self.assertEqual(sorted(path.name for path in (self.folder / "run").iterdir()),
+                         ["classifier.safetensors", "encoder.safetensors", "log.jsonl"])
+        lines = [json.loads(line) for line in (self.folder / "log").read_text().splitlines()]
+        # Two epochs of 20 records: 8, 8 and 4.
+        self.assertEqual([next(iter(line.items())) for line in lines[:-1]],
+                         [("step", 0), ("step", 1), ("step", 2), ("epoch", 1),
+                          ("step", 3), ("step", 4), ("step", 5), ("epoch", 2)])
+        summary = lines[-1]["summary"]
+        self.assertEqual(summary["epochs"], [lines[3], lines[7]])
+        losses = [line["loss"] for line in lines if "loss" in line]
+        self.assertAlmostEqual(lines[7]["mean_loss"], sum(losses[3:]) / 3)
+        self.assertEqual((lines[7]["accuracy"], lines[7]["mean_class_accuracy"]),
+                         (summary["accuracy"], summary["mean_class_accuracy"]))
+        self.assertEqual((summary["workload"], summary["steps"], summary["eval"], summary["classes"],
+                          summary["broken_files"]), ("classify", 6, 20, 10, []))
+        self.assertEqual([sum(row) for row in summary["confusion"]], [2] * 10)
+        right = [row[c] for c, row in enumerate(summary["confusion"])]
+        self.assertEqual(summary["class_accuracy"], [count / 2 for count in right])
+        self.assertAlmostEqual(summary["accuracy"], sum(right) / 20)
+        # What is stored with the result gives the same run again.
+        (self.folder / "again.json").write_text(json.dumps(
+            {key: value for key, value in summary["config"].items() if key not in ("out", "log")}))
+        self.assertEqual(self.summary("train", "classify", "--config", "again.json")["weights_sha256"],
+                         summary["weights_sha256"])
+
+        # The encoder goes on into a segmenter, unchanged, and both files start another classifier.
+        encoder = self.folder / "run/encoder.safetensors"
+        self.succeed(*self.train("--init", encoder, "--out", "segmenter"))
+        self.assertEqual((self.folder / "segmenter/encoder.safetensors").read_bytes(), encoder.read_bytes())
+        starts = [self.summary(*self.classify("--epochs", 1, *more))["weights_sha256"]
+                  for more in ((), ("--init", encoder), ("--init", "run/classifier.safetensors"))]
+        self.assertEqual(len(set(starts)), 3)
+        self.refuse(3, "decoder.safetensors", *self.classify("--init", "segmenter/decoder.safetensors"))
+        self.refuse(3, "classifier.safetensors",
+                    *self.classify("--init", "run/classifier.safetensors", "--image", 64))
+
+        # Scored again, the middle of each picture as in training.
+        scored = json.loads(self.succeed("eval", "classify", "--weights", "run", "--device", "host", "--data",
+                                         f"fashion-mnist:{self.data}", "--batch", 3, "--json", "-").stdout)
+        for key in ("accuracy", "class_accuracy", "confusion", "class_names", "eval"):
+            self.assertEqual(scored[key], summary[key])
+        self.assertEqual(scored["config"]["crop"], 24)
+        text = self.succeed("eval", "classify", "--weights", "run", "--data", f"fashion-mnist:{self.data}",
+                            "--count", 5).stdout
+        for word in ("5 pictures", "accuracy", "Trouser", "none here"):
+            self.assertIn(word, text)
+
+    def test_eval_segment(self):
+        summary = self.summary(*self.train("--out", "run"))
+        scored = json.loads(self.succeed(
+            "eval", "segment", "--weights", "run", "--data", f"fashion-scenes:{self.data}", "--count", 4,
+            "--device", "host", "--json", "-").stdout)
+        for key in ("pixel_accuracy", "miou", "garment_miou", "garment_iou", "background_miou"):
+            self.assertEqual(scored[key], summary[key])
+
+    def test_eval_refuses(self):
+        self.refuse(3, "none/classifier.safetensors", "eval", "classify", "--weights", "none")
+        self.refuse(3, "none/encoder.safetensors", "eval", "segment", "--weights", "none")
+        self.refuse(2, "--weights", "eval", "classify")
+        self.succeed(*self.classify("--epochs", 1, "--out", "run"))
+        scored = ("eval", "classify", "--weights", "run", "--device", "host")
+        write_pictures(self.folder / "two")
+        self.refuse(2, ["run", "is 10", "2 classes"], *scored, "--data", "folder:two")
+        self.refuse(2, ["--count is 21", "1 to 20"], *scored, "--data", f"fashion-mnist:{self.data}",
+                    "--count", 21)
+        self.refuse(2, ["fashion-scenes", "label a picture"], *scored, "--data", "fashion-scenes")
+        file = self.folder / "run/classifier.safetensors"
+        file.write_bytes(file.read_bytes()[:-4] + struct.pack("<f", float("nan")))
+        self.refuse(6, "classifier.safetensors", *scored, "--data", f"fashion-mnist:{self.data}")
+
+    def test_last_batch(self):
+        runs = {policy: self.summary(*self.classify("--last-batch", policy, "--augment", "gpu"))
+                for policy in ("partial", "pad", "drop")}
+        self.assertEqual({policy: run["steps"] for policy, run in runs.items()},
+                         {"partial": 6, "pad": 6, "drop": 4})
+        # Copies count nothing: not in losses, not in gradients.
+        self.assertEqual(runs["pad"]["weights_sha256"], runs["partial"]["weights_sha256"])
+        self.assertEqual(runs["pad"]["epochs"], runs["partial"]["epochs"])
+        self.assertNotEqual(runs["drop"]["weights_sha256"], runs["partial"]["weights_sha256"])
+        for run in runs.values():
+            samples = 20 if run["steps"] == 6 else 16
+            self.assertAlmostEqual(run["images_per_s"] / run["steps_per_s"], samples / (run["steps"] / 2))
+        self.refuse(2, ["20", "32"], *self.classify("--last-batch", "drop", "--batch", 32))
+        whole = self.summary(*self.classify("--last-batch", "partial", "--batch", 32, "--epochs", 1))
+        self.assertEqual(whole["steps"], 1)
+        # Steps end in the middle of an epoch.
+        cut = self.summary("train", "classify", "--data", f"fashion-mnist:{self.data}", "--batch", 8,
+                           "--steps", 4, "--device", "host", "--augment", "gpu")
+        self.assertEqual([line["steps"] for line in cut["epochs"]], [3, 4])
+        self.assertEqual(cut["epochs"][0], runs["partial"]["epochs"][0])
+
+    def test_other_pictures(self):
+        write_cifar(self.folder / "cifar")
+        summary = self.summary(*self.classify("--data", "cifar10:cifar"))
+        self.assertEqual((summary["steps"], summary["eval"]), (16, 12))  # 60 records, twice
+        random = self.summary("train", "classify", "--data", "synthetic", "--image", 64, "--steps", 2,
+                              "--batch", 2, "--augment", "cpu", "--device", "host")
+        self.assertEqual((random["accuracy"], random["config"]["crop"], random["config"]["degrees"]),
+                         (None, 32, 45))
+        batch = self.folder / "cifar/data_batch_3.bin"
+        good = batch.read_bytes()
+        for bad in (good[:-1], good + b"x", b"\x0a" + good[1:]):
+            batch.write_bytes(bad)
+            self.refuse(3, "data_batch_3.bin", *self.classify("--data", "cifar10:cifar"))
+        batch.unlink()
+        self.refuse(3, "data_batch_3.bin", *self.classify("--data", "cifar10:cifar"))
+
+    def test_a_folder_of_pictures(self):
+        write_pictures(self.folder / "pictures")
+        summary = self.summary(*self.classify("--data", "folder:pictures", "--augment", "gpu"))
+        self.assertEqual((summary["class_names"], summary["eval"]), (["bright", "dark"], 4))
+        (self.folder / "pictures/dark/03.png").write_bytes(png(40, 60)[:-30])
+        self.check_fails(3, ["dark/03.png"], *self.classify("--data", "folder:pictures"))
+        # Passed over, named and counted; the run goes on.
+        for schedule in ("serial", "overlap"):
+            result = self.succeed(*self.classify("--data", "folder:pictures", "--broken", "skip", "--out", "o",
+                                                 "--schedule", schedule, "--workers", 3))
+            self.assertEqual(result.stderr.count("dark/03.png"), 1)
+            self.assertIn("skipped     1 file\n", result.stdout)
+            skipped = json.loads((self.folder / "o/log.jsonl").read_text().splitlines()[-1])["summary"]
+            self.assertEqual([file["file"].endswith("dark/03.png") for file in skipped["broken_files"]], [True])
+            self.assertEqual(skipped["steps"], 4)  # 16 of 20 records are for training
+        (self.folder / "pictures/dark/notes.txt").write_text("no picture")
+        self.check_fails(3, ["notes.txt"], *self.classify("--data", "folder:pictures"))
+        self.refuse(3, "nowhere", *self.classify("--data", "folder:nowhere"))
+
+    def check_fails(self, code, words, *arguments):
+        result = self.run_program(*arguments)
+        self.assertEqual(result.returncode, code, result.stderr)
+        for word in words:
+            self.assertIn(word, result.stderr)
+        self.assertEqual(result.stdout, "")
+
+    def test_classify_refuses(self):
+        for data, words in (("cifar10", "cifar10:DIR"), ("folder", "folder:DIR"), ("folder:", "after the colon"),
+                            ("synthetic:x", "no folder"), ("nothing", "folder:DIR"),
+                            ("fashion-scenes", "classify needs a label a picture")):
+            self.refuse(2, ["--data", data, words], *self.classify("--data", data))
+        for data in ("fashion-mnist", "cifar10:x"):
+            self.refuse(2, [data, "segment needs a label a pixel"], *self.train("--data", data))
+        self.refuse(2, ["--classes is 5", "10 classes"], *self.classify("--classes", 5))
+        self.refuse(2, ["--eval is 21", "0 to 20"], *self.classify("--eval", 21))
+        self.refuse(2, ["'tpu'", "none, cpu, gpu"], *self.classify("--augment", "tpu"))
+        for option, value in (("--crop", 20), ("--degrees", 0), ("--flip", 0.5), ("--sigma", "1,2"),
+                              ("--blur-taps", 0), ("--padding", 1)):
+            self.refuse(2, [option, "--augment none"], *self.classify(option, value))
+        for option, value, words in (
+                ("--crop", 29, ["--crop is 29", "1 to 28"]), ("--crop", 0, ["'0'"]), ("--degrees", 361, ["360"]),
+                ("--flip", 1.5, ["0 to 1"]), ("--blur-taps", 4, ["4", "odd"]), ("--blur-taps", 17, ["15"]),
+                ("--sigma", 1, ["--sigma has 1 value"]), ("--sigma", "2,1", ["2", "1"]), ("--sigma", "0,1", ["'0'"]),
+                ("--sigma", "1,nan", ["'nan'"]), ("--mean", "1,2", ["--mean has 2 values", "1, or 3"]),
+                ("--std", "0", ["--std is 0"]), ("--fill", 256, ["0 to 255"]), ("--padding", -1, ["'-1'"]),
+                ("--border", "mirror", ["reflect, constant, symmetric, replicate"])):
+            self.refuse(2, words, *self.classify("--augment", "gpu", f"{option}={value}"))
+
+    # --- a network of one's own ------------------------------------------------------------------
+
+    def test_train_a_network_of_ones_own(self):
+        (self.folder / "pixels.json").write_text(network(OF_PIXELS, frozen=FROZEN))
+        (self.folder / "pictures.json").write_text(network(OF_PICTURES, frozen=FROZEN))
+        (self.folder / "all.json").write_text(network(FROZEN + OF_PICTURES))
+        mine = ("train", "--batch", 4, "--steps", 4, "--device", "host", "--seed", 3, "--model")
+        scenes, records = f"fashion-scenes:{self.data}", f"fashion-mnist:{self.data}"
+        for file, data, key, more in (("pixels.json", scenes, "miou", ("--eval", 4)),
+                                      ("pictures.json", records, "accuracy", ("--augment", "cpu")),
+                                      ("all.json", records, "accuracy", ("--augment", "gpu"))):
+            runs = [self.summary(*mine, file, "--data", data, *more, "--schedule", schedule, "--out", "run")
+                    for schedule in ("serial", "overlap")]
+            self.assertEqual(runs[0]["weights_sha256"], runs[1]["weights_sha256"])
+            self.assertEqual(runs[0]["workload"], "mine")
+            self.assertTrue(0 <= runs[0][key] <= 1)
+        self.assertEqual(sorted(path.name for path in (self.folder / "run").iterdir()),
+                         ["frozen.safetensors", "log.jsonl", "model.json", "trained.safetensors"])
+        # The file it wrote is the same network, and its weights fit.
+        self.summary(*mine, "run/model.json", "--data", records, "--init", "run/trained.safetensors")
+        self.summary(*mine, "pixels.json", "--data", scenes, "--eval", 0, "--init", "run/frozen.safetensors")
+        self.refuse(3, "run/trained.safetensors", *mine, "pixels.json", "--data", scenes, "--init",
+                    "run/trained.safetensors")
+
+        self.refuse(2, ["pixels.json needs a label a pixel"], *mine, "pixels.json", "--data", records)
+        self.refuse(2, ["pictures.json needs a label a picture"], *mine, "pictures.json", "--data", scenes)
+        self.refuse(2, ["--augment cpu", "pixels.json"], *mine, "pixels.json", "--data", scenes, "--augment",
+                    "cpu")
+        self.refuse(2, ["--model and 'segment'"], *mine, "pixels.json", "segment")
+        (self.folder / "three.json").write_text(network([*OF_PIXELS[:2], conv(8, 3, 3, 1, 1)], frozen=FROZEN))
+        self.refuse(2, ["three.json is 3", "11 classes"], *mine, "three.json", "--data", scenes)
+        (self.folder / "half.json").write_text(network([conv(8, 11, 3, 1, 1)], frozen=FROZEN))
+        self.refuse(3, ["half.json", "16 x 16", "32 x 32"], *mine, "half.json", "--data", scenes)
+        for text, words in (("{", []), (network([{"layer": "relu6"}]), ["trained[0]", "relu6"]),
+                            (network(OF_PICTURES), ["trained[1].in_features"])):
+            (self.folder / "bad.json").write_text(text)
+            self.refuse(3, ["bad.json", *words], *mine, "bad.json")
+        self.refuse(3, "nowhere.json", *mine, "nowhere.json")
+
+    # --- augment ---------------------------------------------------------------------------------
+
+    def augment(self, *arguments):
+        return ("augment", "--in", f"fashion-mnist:{self.data}", "--device", "host", *arguments)
+
+    def test_augment(self):
+        result = self.succeed(*self.augment("--out", "a.png", "--seed", 3, "--draws", 2, "--count", 3))
+        draws = [line.strip() for line in result.stdout.splitlines() if line.startswith("  ")]
+        self.assertEqual(len(set(draws)), 6)
+        for draw in draws:
+            self.assertRegex(draw, r"^crop [0-4],[0-4] flip [01] angle -?[\d.e-]+ sigma [\d.]+$")
+        sheet = (self.folder / "a.png").read_bytes()
+        self.assertEqual(sheet[:8], b"\x89PNG\r\n\x1a\n")
+        # As often as one likes, and as training draws them: by seed, epoch and record alone.
+        self.succeed(*self.augment("--out", "b.png", "--seed", 3, "--draws", 2, "--count", 3))
+        self.assertEqual((self.folder / "b.png").read_bytes(), sheet)
+        self.succeed(*self.augment("--out", "b.png", "--seed", 4, "--draws", 2, "--count", 3))
+        self.assertNotEqual((self.folder / "b.png").read_bytes(), sheet)
+        # A printed draw, replayed, makes the same picture, with the same words under it.
+        first = json.loads(self.succeed(*self.augment("--out", "a.png", "--seed", 3, "--draws", 1, "--count", 1,
+                                                      "--json", "-")).stdout)["pictures"]
+        self.assertEqual(first, [{"name": first[0]["name"], "record": 0, "draws": [draws[0]]}])
+        self.succeed(*self.augment("--out", "b.png", "--seed", 9, "--count", 1, "--force", draws[0]))
+        self.assertEqual((self.folder / "b.png").read_bytes(), (self.folder / "a.png").read_bytes())
+
+    def test_augment_of_files(self):
+        write_pictures(self.folder / "pictures", 3)
+        for pictures, names in (("pictures", ["00.png", "01.png", "02.png", "00.png"]),
+                                ("pictures/dark/02.png", ["02.png"]), ("folder:pictures", ["bright", "bright"]),
+                                ("synthetic", ["0", "9"])):
+            result = json.loads(self.succeed("augment", "--in", pictures, "--out", "a.png", "--json", "-",
+                                             "--image", 40, "--device", "host").stdout)
+            found = [picture["name"] for picture in result["pictures"]]
+            if pictures != "synthetic":
+                self.assertEqual(found[:len(names)], names)
+
+    def test_augment_refuses(self):
+        self.refuse(2, "--in is required", "augment", "--out", "a.png")
+        self.refuse(3, "nowhere", "augment", "--in", "nowhere", "--out", "a.png")
+        self.refuse(3, "nowhere/a.png", *self.augment("--out", "nowhere/a.png"))
+        (self.folder / "empty").mkdir()
+        self.refuse(3, ["empty", "no JPEG or PNG"], "augment", "--in", "empty", "--out", "a.png")
+        (self.folder / "bad.png").write_bytes(png(40, 60)[:-30])
+        self.refuse(3, "bad.png", "augment", "--in", "bad.png", "--out", "a.png")
+        for force in ("", "crop", "crop 1,2 flip 0 angle 3", "crop 1;2 flip 0 angle 3 sigma 1",
+                      "crop 1,2 flip 0 angle 3 sigma 1 more", "crop 1,2 flip 0 angle nan sigma 1"):
+            self.refuse(2, "--force", *self.augment("--out", "a.png", f"--force={force}"))
+        self.refuse(2, ["crop_y is 5", "0 to 4"],
+                    *self.augment("--out", "a.png", "--force", "crop 5,2 flip 0 angle 3 sigma 1"))
+        self.refuse(2, ["--crop is 29"], *self.augment("--out", "a.png", "--crop", 29))
+
     # --- on a GPU --------------------------------------------------------------------------------
 
     def test_train_and_predict_on_a_gpu(self):
@@ -512,6 +834,26 @@ class CommandLine(unittest.TestCase):
             self.assertEqual(len(hashes), 1)
             self.succeed("predict", "segment", "--weights", "out", "--out", "a.png", "--count", 3, "--data",
                          f"fashion-scenes:{self.data}", "--device", "cuda:0", "--precision", precision)
+
+    def test_classify_on_a_gpu(self):
+        self.need_gpu()
+        for precision in ("fp32", "tf32", "bf16"):
+            hashes = {self.summary(*self.classify("--device", "cuda:0", "--precision", precision, "--augment",
+                                                  augment, "--schedule", schedule, "--out", "run")
+                                   )["weights_sha256"]
+                      for augment in ("cpu", "gpu") for schedule in ("serial", "overlap")}
+            self.assertEqual(len(hashes), 1, precision)
+            scored = json.loads(self.succeed(
+                "eval", "classify", "--weights", "run", "--device", "cuda:0", "--precision", precision, "--data",
+                f"fashion-mnist:{self.data}", "--json", "-").stdout)
+            self.assertEqual(scored["eval"], 20)
+
+    def test_augment_on_a_gpu(self):
+        self.need_gpu()
+        for more in ((), ("--rotation", "bilinear", "--border", "symmetric", "--padding", 3)):
+            for device in ("host", "cuda:0"):
+                self.succeed(*self.augment("--out", f"{device}.png", *more), "--device", device)
+            self.assertEqual((self.folder / "host.png").read_bytes(), (self.folder / "cuda:0.png").read_bytes())
 
     def test_bench_on_a_gpu(self):
         self.need_gpu()
