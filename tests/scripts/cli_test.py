@@ -20,6 +20,7 @@ import zlib
 from pathlib import Path
 
 PROGRAM = ""
+DOCS = Path(__file__).resolve().parents[2] / "docs"
 SUMMARY_KEYS = {
     "workload", "device", "schedule", "precision", "batch", "image", "steps", "seed", "cores",
     "first_loss", "last_loss", "steps_per_s", "images_per_s", "pixel_accuracy", "miou",
@@ -766,6 +767,13 @@ class CommandLine(unittest.TestCase):
             (self.folder / "bad.json").write_text(text)
             self.refuse(3, ["bad.json", *words], *mine, "bad.json")
         self.refuse(3, "nowhere.json", *mine, "nowhere.json")
+
+    def test_the_network_of_the_docs(self):
+        example = DOCS / "examples/small.json"
+        self.assertIn(example.read_text(), (DOCS / "model.md").read_text())
+        summary = self.summary("train", "--model", example, "--data", f"fashion-mnist:{self.data}", "--steps", 3,
+                               "--lr", 0.02, "--device", "host")
+        self.assertEqual((summary["workload"], summary["image"], summary["steps"]), ("small", 32, 3))
 
     # --- augment ---------------------------------------------------------------------------------
 
