@@ -10,6 +10,7 @@
 #include <tandem/engine/cuda_lane.hpp>
 #include <tandem/engine/op_access.hpp>
 #include <tandem/engine/registry.hpp>
+#include <tandem/kernels/augment.hpp>
 #include <tandem/kernels/bf16.hpp>
 #include <tandem/kernels/cast.hpp>
 #include <tandem/kernels/check.hpp>
@@ -207,6 +208,21 @@ void run_on_cuda(const Operation& op, void* const* p, const CudaLane& lane) {
         using T = typename decltype(type)::type;
         cuda::u8_to_float(image_shape(y), as<std::uint8_t>(p[0]), op.scale, order_of(y.layout),
                           as<T>(p[1]), lane.stream);
+      });
+    }
+    case OpKind::augment: {
+      const TensorDesc& y = desc(op, 3);
+      const auto* pictures = as<std::uint8_t>(p[0]);
+      const AugmentDraw* draws = draws_behind(p[1], y.n);
+      return with_type(y.dtype, [&](auto type) {
+        using T = typename decltype(type)::type;
+        if (is_one_kernel(op)) {
+          cuda::augment_fused(op.augment, p[2], y.n, pictures, draws, order_of(y.layout),
+                              as<T>(p[3]), lane.stream);
+        } else {
+          cuda::augment_plain(op.augment, p[2], y.n, pictures, draws, order_of(y.layout),
+                              as<T>(p[3]), p[4], lane.stream);
+        }
       });
     }
     case OpKind::permute: {

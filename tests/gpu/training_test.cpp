@@ -13,6 +13,7 @@
 #include <tandem/engine/backend_cuda.hpp>
 #include <tandem/engine/error.hpp>
 #include <tandem/models/parameters.hpp>
+#include <tandem/tests/support/gpu_classifier.hpp>
 #include <tandem/tests/support/gpu_gate.hpp>
 #include <tandem/tests/support/gpu_guard.hpp>
 #include <tandem/tests/support/gpu_hooks.hpp>
@@ -44,6 +45,17 @@ std::string differences(const std::vector<double>& a, const std::vector<double>&
   for (std::size_t i = 0; i < a.size(); ++i)
     if (!(a[i] == b[i])) return fmt::format("loss {}: {} and {}", i, a[i], b[i]);
   return "";
+}
+
+/// An equality of two runs means something only if the weights have moved.
+void expect_moved(const Parameters& start, const Parameters& weights) {
+  for (std::size_t t = 0; t < start.size(); ++t) {
+    std::size_t changed = 0;
+    for (std::size_t i = 0; i < start[t].data.size(); ++i)
+      changed += weights[t].data[i] != start[t].data[i];
+    EXPECT_GE(2 * changed, start[t].data.size())
+        << start[t].name << ": only " << changed << " values have changed";
+  }
 }
 
 // --- the headline --------------------------------------------------------------------------------
@@ -114,16 +126,70 @@ TEST_P(HeadlineHeavy, SerialAndOverlapGiveTheSameBits) {
     EXPECT_EQ(differences(losses[0], losses[1]), "") << "serial and overlap";
     EXPECT_EQ(differences(weights[0], weights[1]), "") << "serial and overlap";
 
-    // The equality means something only if the weights have moved.
-    for (std::size_t t = 0; t < start.trained.size(); ++t) {
-      std::size_t changed = 0;
-      for (std::size_t i = 0; i < start.trained[t].data.size(); ++i)
-        changed += weights[0][t].data[i] != start.trained[t].data[i];
-      EXPECT_GE(2 * changed, start.trained[t].data.size())
-          << start.trained[t].name << ": only " << changed << " values have changed";
-    }
+    expect_moved(start.trained, weights[0]);
     EXPECT_LT(losses[0].back(), losses[0].front());
   }
+}
+
+// --- the classifier, whose pictures are augmented one batch ahead --------------------------------
+
+class ClassifierHeavy : public GpuTest, public ::testing::WithParamInterface<Size> {};
+INSTANTIATE_TEST_SUITE_P(Sizes, ClassifierHeavy, ::testing::Values(Size{256, 8}, Size{256, 32}),
+                         [](const auto& tested) {
+                           return fmt::format("batch_{}", tested.param.batch);
+                         });
+
+TEST_P(ClassifierHeavy, SerialAndOverlapGiveTheSameBits) {
+  constexpr int kSteps = 200;
+  const auto [image, batch] = GetParam();
+  const Parameters start = make_parameters(classifier(image, kSmallClasses), 0, 0);
+  for (const Precision precision : kPrecisions) {
+    SCOPED_TRACE(name_of(precision));
+    const auto cuda = make_cuda_backend();
+    std::vector<double> losses[2];
+    Parameters weights[2];
+    for (const Schedule schedule : {Schedule::serial, Schedule::overlap}) {
+      StillClassifier classifier(*cuda, still_classifier_config(image, batch, precision, schedule),
+                                 start);
+      classifier.train(kSteps);
+      losses[schedule == Schedule::overlap] = classifier.losses();
+      weights[schedule == Schedule::overlap] = classifier.trainer().trained();
+    }
+    ASSERT_EQ(losses[0].size(), static_cast<std::size_t>(kSteps));
+    EXPECT_EQ(differences(losses[0], losses[1]), "") << "serial and overlap";
+    EXPECT_EQ(differences(weights[0], weights[1]), "") << "serial and overlap";
+    expect_moved(start, weights[0]);
+  }
+}
+
+class ClassifierOnCuda : public GpuTest, public ::testing::WithParamInterface<Precision> {};
+INSTANTIATE_TEST_SUITE_P(Precisions, ClassifierOnCuda, ::testing::ValuesIn(kPrecisions),
+                         [](const auto& tested) { return name_of(tested.param); });
+
+/// The augmentation's kernels and their twin share every rounding, so it does not matter where it
+/// takes place, nor in how many kernels.
+TEST_P(ClassifierOnCuda, WhoAugmentsDoesNotMatter) {
+  constexpr int kSteps = 12;
+  const auto cuda = make_cuda_backend();
+  EngineConfig config = small_classifier_config();
+  config.precision = GetParam();
+  const auto train = [&](std::vector<double>* losses) {
+    SmallClassifier classifier(*cuda, config);
+    classifier.train(0, kSteps);
+    *losses = classifier.losses();
+    return classifier.trainer().trained();
+  };
+  std::vector<double> fused_losses, plain_losses, worker_losses;
+  const Parameters fused = train(&fused_losses);
+  config.plain_augment = true;
+  const Parameters plain = train(&plain_losses);
+  config.augment_on_cpu = true;
+  const Parameters workers = train(&worker_losses);
+  ASSERT_EQ(fused_losses.size(), static_cast<std::size_t>(kSteps));
+  EXPECT_EQ(differences(fused_losses, plain_losses), "") << "one kernel and one a part";
+  EXPECT_EQ(differences(fused, plain), "") << "one kernel and one a part";
+  EXPECT_EQ(differences(fused_losses, worker_losses), "") << "the GPU and the workers";
+  EXPECT_EQ(differences(fused, workers), "") << "the GPU and the workers";
 }
 
 // --- small networks from here on
@@ -275,8 +341,8 @@ TEST_P(Training, EveryEdgeIsNeeded) {
     Parameters weights;
     const auto losses = train_held(*cuda_, without, *start_, c.held, c.awaited, &weights);
     ASSERT_EQ(losses.size(), expected.losses.size());
-    // Without a `ready` edge earlier steps may read too early as well; without a `free` edge the ring
-    // is still right until somebody is held.
+    // Without a `ready` edge earlier steps may read too early as well; without a `free` edge the
+    // ring is still right until somebody is held.
     for (std::size_t step = 0; step < kHeldStep && c.dropped.kind == Edge::free; ++step)
       EXPECT_EQ(losses[step], expected.losses[step]);
     EXPECT_NE(losses[kHeldStep], expected.losses[kHeldStep])

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// The classifier at any size on pictures that are made once and augmented anew in each step: for
+// long runs on a fast device.
+#pragma once
+
+#include <cstdint>
+#include <tandem/models/classifier.hpp>
+#include <tandem/models/trainer.hpp>
+#include <tandem/tests/support/gpu_segmenter.hpp>
+#include <tandem/tests/support/parity_data.hpp>
+#include <tandem/tests/support/small_classifier.hpp>
+#include <vector>
+
+namespace tandem::test {
+
+inline EngineConfig still_classifier_config(std::int64_t image, std::int64_t batch,
+                                            Precision precision, Schedule schedule) {
+  EngineConfig config;
+  config.trained = classifier(image, kSmallClasses);
+  config.image = image;
+  config.batch = batch;
+  config.augment = article_augment(image);
+  config.precision = precision;
+  config.input_slots = kStillBatches;
+  config.scheduler.schedule = schedule;
+  return config;
+}
+
+/// A trainer on pictures that stay in their input slots; step n's draws are its own.
+class StillClassifier {
+ public:
+  /// With the rate the loss neither stands still nor grows at any of the sizes tested.
+  static constexpr float kRate = 0.001f, kMomentum = 0.9f;
+
+  StillClassifier(Backend& backend, const EngineConfig& config, const Parameters& start)
+      : augment_(*config.augment), trainer_(backend, config, [this](const StepResult& result) {
+          losses_.push_back(result.loss);
+        }) {
+    const std::vector<InputSlot> inputs = trainer_.inputs();
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      BatchOptions options;
+      options.batch = options.samples = config.batch;
+      options.image = config.image;
+      options.first_image = static_cast<std::int64_t>(i) * config.batch;
+      options.learning_rate = kRate;
+      options.momentum = kMomentum;
+      fill_batch(inputs[i], options);
+    }
+    trainer_.set_trained(start);
+  }
+
+  void train(int steps) {
+    const std::vector<InputSlot> inputs = trainer_.inputs();
+    for (int step = 0; step < steps; ++step) {
+      const int slot = step % kStillBatches;
+      trainer_.wait_input_free(slot);
+      const InputSlot& input = inputs[static_cast<std::size_t>(slot)];
+      input.header->step = static_cast<std::uint64_t>(step);
+      draw_batch(augment_, input);
+      trainer_.step(slot);
+    }
+    trainer_.finish();
+  }
+
+  Trainer& trainer() noexcept { return trainer_; }
+  const std::vector<double>& losses() const noexcept { return losses_; }
+
+ private:
+  AugmentSpec augment_;
+  std::vector<double> losses_;
+  Trainer trainer_;  // last: its callback uses the members above
+};
+
+}  // namespace tandem::test
