@@ -27,6 +27,13 @@ struct EventRef {
   friend bool operator==(EventRef a, EventRef b) noexcept { return a.id == b.id; }
 };
 
+/// Names captured work without owning it.
+struct GraphRef {
+  Backend* backend = nullptr;
+  void* id = nullptr;
+  friend bool operator==(GraphRef a, GraphRef b) noexcept { return a.id == b.id; }
+};
+
 enum class MemoryKind : std::uint8_t {
   device,  ///< where operations run fastest
   pinned,  ///< host memory that the device can copy from and to while the host goes on
@@ -88,6 +95,22 @@ class Backend {
 
   /// Blocks the calling thread until the stream is empty. Throws a pending failure.
   virtual void synchronise(StreamRef stream) = 0;
+
+  /// Whether the four functions below work.
+  virtual bool has_graphs() const noexcept { return false; }
+
+  /// From here to end_capture() what this thread queues on `origin`, and on streams that wait for
+  /// an event recorded there, does not run: it becomes the content of a graph, addresses and all.
+  /// Every such stream has to be joined, by a wait of `origin`, before the end. Records and waits
+  /// in between are edges of the graph and nothing outside it. Throws Error{run_failed}.
+  virtual void begin_capture(StreamRef origin);
+  /// The graph, ready to be launched. Throws Error{run_failed} with the reason if something in it
+  /// cannot be captured; then no stream is capturing any more and nothing of it will run.
+  virtual GraphRef end_capture(StreamRef origin);
+  /// Queues the graph's content as one piece of work.
+  virtual void launch(GraphRef graph, StreamRef stream);
+  /// Safe while launches of it are still queued.
+  virtual void destroy_graph(GraphRef graph) noexcept;
 
  protected:
   Backend() = default;

@@ -213,9 +213,50 @@ class CudaBackend final : public Backend {
     failure_.throw_pending();
   }
 
+  // --- graphs
+  // ---------------------------------------------------------------------------------------
+
+  bool has_graphs() const noexcept override { return true; }
+
+  /// Thread-local: loader threads go on waiting for events meanwhile.
+  void begin_capture(StreamRef origin) override {
+    on_device(device_, "beginning a capture", [&] {
+      TANDEM_CUDA_TRY(
+          cudaStreamBeginCapture(of(origin)->stream.get(), cudaStreamCaptureModeThreadLocal));
+    });
+  }
+
+  GraphRef end_capture(StreamRef origin) override {
+    return on_device(device_, "capturing a graph", [&]() -> GraphRef {
+      cudaGraph_t graph = nullptr;
+      try {
+        TANDEM_CUDA_TRY(cudaStreamEndCapture(of(origin)->stream.get(), &graph));
+      } catch (const CudaError&) {
+        failure_.throw_pending();  // the operation that could not be captured says more
+        throw;
+      }
+      const CudaGraphHandle captured = CudaGraphHandle::adopt(graph);
+      failure_.throw_pending();
+      cudaGraphExec_t executable = nullptr;
+      TANDEM_CUDA_TRY(cudaGraphInstantiate(&executable, captured.get(), 0));
+      return {this, executable};
+    });
+  }
+
+  void launch(GraphRef graph, StreamRef stream) override {
+    if (failure_.stops(failure_.generation())) return;
+    on_device(device_, "launching a graph",
+              [&] { TANDEM_CUDA_TRY(cudaGraphLaunch(of(graph), of(stream)->stream.get())); });
+  }
+
+  void destroy_graph(GraphRef graph) noexcept override {
+    quietly([&] { destroy_handle(of(graph)); });
+  }
+
  private:
   static CudaStream* of(StreamRef stream) { return static_cast<CudaStream*>(stream.id); }
   static cudaEvent_t of(EventRef event) { return static_cast<cudaEvent_t>(event.id); }
+  static cudaGraphExec_t of(GraphRef graph) { return static_cast<cudaGraphExec_t>(graph.id); }
 
   CudaLane lane_of(StreamRef ref) {
     const CudaStream& stream = *of(ref);

@@ -9,6 +9,10 @@ namespace tandem {
 
 void destroy_handle(CUstream_st* stream) noexcept { static_cast<void>(cudaStreamDestroy(stream)); }
 void destroy_handle(CUevent_st* event) noexcept { static_cast<void>(cudaEventDestroy(event)); }
+void destroy_handle(CUgraph_st* graph) noexcept { static_cast<void>(cudaGraphDestroy(graph)); }
+void destroy_handle(CUgraphExec_st* graph) noexcept {
+  static_cast<void>(cudaGraphExecDestroy(graph));
+}
 void destroy_handle(cublasLtContext* cublaslt) noexcept {
   static_cast<void>(cublasLtDestroy(cublaslt));
 }

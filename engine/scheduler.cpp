@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <deque>
+#include <numeric>
 #include <tandem/engine/error.hpp>
 #include <tandem/engine/nvtx.hpp>
 #include <tandem/engine/scheduler.hpp>
@@ -48,7 +49,15 @@ RecordPoints record_points(const Plan& plan, int k) {
 }  // namespace
 
 const char* name_of(Schedule schedule) noexcept {
-  return schedule == Schedule::serial ? "serial" : "overlap";
+  switch (schedule) {
+    case Schedule::serial:
+      return "serial";
+    case Schedule::overlap:
+      return "overlap";
+    case Schedule::graph:
+      break;
+  }
+  return "graph";
 }
 
 struct Scheduler::Impl {
@@ -73,20 +82,30 @@ struct Scheduler::Impl {
     device_ = Memory(backend_, memory_.device_bytes, MemoryKind::device, "the arena");
     pinned_ = Memory(backend_, memory_.pinned_bytes, MemoryKind::pinned, "inputs and results");
 
-    if (overlap()) {
+    if (parallel()) {
       for (const Stage& stage : plan_.stages) streams_.push_back(make_stream(backend_, stage.name));
     } else {
       streams_.push_back(make_stream(backend_, "serial"));
     }
     for (int k = 0; k < stages_; ++k) points_.push_back(record_points(plan_, k));
-    if (overlap()) {
-      for (int h = 0; h + 1 < stages_; ++h) {
+    if (parallel()) {
+      for (int h = 0; h < (graph() ? std::min(1, last()) : last()); ++h) {
         ready_.push_back(make_events(fmt::format("ready {}", h), slots_));
         free_.push_back(make_events(fmt::format("free {}", h), slots_));
       }
     }
     input_free_ = make_events("input free", static_cast<std::uint64_t>(plan_.input_slots));
     done_ = make_events("done", window_);
+    if (graph()) {
+      fork_ = make_event(backend_, "fork");
+      joins_ = make_events("join", static_cast<std::uint64_t>(stages_));
+      graphs_.resize(std::lcm(slots_, window_));
+      if (!backend_.has_graphs()) {
+        no_graph_reason_ = fmt::format("the {} backend has no graphs", backend_.name());
+      } else if (options_.stage_timer != nullptr) {
+        no_graph_reason_ = "stages are timed";
+      }
+    }
     for (std::size_t b = 0; b < plan_.buffers.size(); ++b) {
       if (plan_.buffers[b].scope != Scope::result) continue;
       result_ = static_cast<BufferId>(b);
@@ -118,16 +137,24 @@ struct Scheduler::Impl {
   ///
   ///   overlap, K = 3   tick 2: train 0 | encode 1 | copy 2
   ///                    tick 3: train 1 | encode 2 | copy 3
+  ///   graph, K = 3     tick 3: {train 1 | encode 2} | copy 3
   ///   serial           tick 2: copy 2, encode 2, train 2
   void tick() {
     make_room();
     Tick record;
-    if (overlap()) {
-      for (int k = stages_ - 1; k >= 0; --k) advance(k, record);
-    } else {
-      for (int k = 0; k < stages_; ++k) advance(k, record);
+    switch (options_.schedule) {
+      case Schedule::serial:
+        for (int k = 0; k < stages_; ++k) advance(k, record);
+        break;
+      case Schedule::overlap:
+        for (int k = last(); k >= 0; --k) advance(k, record);
+        break;
+      case Schedule::graph:
+        if (last() > 0) advance_together(record);
+        advance(0, record);
+        break;
     }
-    backend_.record(done_[ticks_ % window_].get(), stream(stages_ - 1));
+    backend_.record(done_[ticks_ % window_].get(), stream(last()));
     ++ticks_;
     in_flight_.push_back(record);
   }
@@ -143,9 +170,11 @@ struct Scheduler::Impl {
     Batch batch;
   };
 
-  bool overlap() const { return options_.schedule == Schedule::overlap; }
+  bool parallel() const { return options_.schedule != Schedule::serial; }
+  bool graph() const { return options_.schedule == Schedule::graph; }
+  int last() const { return stages_ - 1; }
   StreamRef stream(int stage) const {
-    return streams_[overlap() ? static_cast<std::size_t>(stage) : 0].get();
+    return streams_[parallel() ? static_cast<std::size_t>(stage) : 0].get();
   }
 
   bool pipeline_holds_batches() const {
@@ -158,8 +187,14 @@ struct Scheduler::Impl {
   void advance(int k, Tick& tick) {
     auto& queue = waiting_[static_cast<std::size_t>(k)];
     if (queue.empty()) return;
+    issue(k, queue.front());
+    hand_on(k, tick);
+  }
+
+  /// Moves the batch that stage k was issued on to the next stage's queue.
+  void hand_on(int k, Tick& tick) {
+    auto& queue = waiting_[static_cast<std::size_t>(k)];
     const Batch batch = queue.front();
-    issue(k, batch);
     queue.pop_front();
     if (k + 1 < stages_) {
       waiting_[static_cast<std::size_t>(k) + 1].push_back(batch);
@@ -179,8 +214,9 @@ struct Scheduler::Impl {
     const StreamRef lane = stream(k);
     const auto in = static_cast<std::size_t>(k) - 1, out = static_cast<std::size_t>(k);
     const std::uint64_t slot = batch.number % slots_;
-    const bool consumes = overlap() && k > 0;
-    const bool produces = overlap() && k + 1 < stages_;
+    // Between fork and join nothing has to wait.
+    const bool consumes = options_.schedule == Schedule::overlap && k > 0;
+    const bool produces = k < last() && (consumes || (parallel() && k == 0));
     const Stage& stage = plan_.stages[static_cast<std::size_t>(k)];
     const nvtx::Range range(nvtx::Category::stage, stage.name, batch.step);
 
@@ -198,6 +234,80 @@ struct Scheduler::Impl {
       if (produces && i == points.ready) backend_.record(ready_[out][slot].get(), lane);
     }
     if (options_.stage_timer != nullptr) options_.stage_timer->end(k, lane);
+  }
+
+  /// Stages 1 .. K-1 of a tick under `graph`, on the batches that wait for them.
+  void advance_together(Tick& tick) {
+    const StreamRef lane = stream(last());
+    const bool first_works = !waiting_[1].empty();
+    const std::size_t slot = first_works ? waiting_[1].front().number % slots_ : 0;
+    if (first_works && !dropped(Edge::ready, 0)) backend_.wait(lane, ready_[0][slot].get());
+    bool all_work = true;
+    for (int k = 1; k < stages_; ++k) all_work &= !waiting_[static_cast<std::size_t>(k)].empty();
+    if (all_work) {
+      launch_tick();
+    } else {
+      issue_between_fork_and_join();
+    }
+    if (first_works) backend_.record(free_[0][slot].get(), lane);
+    for (int k = last(); k >= 1; --k)
+      if (!waiting_[static_cast<std::size_t>(k)].empty()) hand_on(k, tick);
+  }
+
+  /// The tick as one piece: launched, or captured first, or issued without a graph.
+  void launch_tick() {
+    const Batch& oldest = waiting_[static_cast<std::size_t>(last())].front();
+    TickGraph& turn = graphs_[oldest.number % graphs_.size()];
+    if (!no_graph_reason_.empty() || !turn.issued_once) {
+      turn.issued_once = true;  // everything that is loaded or chosen at first use now is
+      return issue_between_fork_and_join();
+    }
+    if (!turn.graph) {
+      try {
+        turn.graph = capture();
+        ++captured_;
+      } catch (const Error& error) {
+        no_graph_reason_ = error.what();
+        return issue_between_fork_and_join();
+      }
+    }
+    const nvtx::Range range(nvtx::Category::stage, "tick", oldest.step);
+    backend_.launch(turn.graph.get(), stream(last()));
+  }
+
+  Graph capture() {
+    const StreamRef lane = stream(last());
+    backend_.begin_capture(lane);
+    try {
+      issue_between_fork_and_join();
+    } catch (const Error&) {
+      // Ends the capture; throws the reason where this error is only a consequence of it.
+      static_cast<void>(Graph::adopt(backend_.end_capture(lane)));
+      throw;
+    }
+    return Graph::adopt(backend_.end_capture(lane));
+  }
+
+  ///   lane 1        wait fork     encode n-1              record join[1]
+  ///   launch lane   record fork   train n-2   wait join[1]
+  ///
+  /// With one slot the stages of a tick share it: then they follow each other, consumers first.
+  void issue_between_fork_and_join() {
+    const StreamRef lane = stream(last());
+    backend_.record(fork_.get(), lane);
+    EventRef begin = fork_.get();
+    for (int k = last(); k >= 1; --k) {
+      const auto& queue = waiting_[static_cast<std::size_t>(k)];
+      if (queue.empty()) continue;
+      const EventRef join = joins_[static_cast<std::size_t>(k)].get();
+      if (k < last()) backend_.wait(stream(k), begin);
+      issue(k, queue.front());
+      backend_.record(join, stream(k));
+      if (slots_ == 1) begin = join;
+    }
+    for (int k = 1; k < last(); ++k)
+      if (!waiting_[static_cast<std::size_t>(k)].empty())
+        backend_.wait(lane, joins_[static_cast<std::size_t>(k)].get());
   }
 
   bool dropped(Edge::Kind kind, int handover) const {
@@ -273,6 +383,8 @@ struct Scheduler::Impl {
   }
 
   bool idle() const { return in_flight_.empty(); }
+  int captured() const { return captured_; }
+  const std::string& no_graph_reason() const { return no_graph_reason_; }
 
   void* address(BufferId buffer, int copy) const {
     const auto b = static_cast<std::size_t>(buffer);
@@ -325,12 +437,23 @@ struct Scheduler::Impl {
   std::vector<std::vector<Event>> ready_, free_;  // [hand-over][slot]
   std::vector<Event> input_free_;                 // per input slot
   std::vector<Event> done_;                       // per tick of the window
+  Event fork_;                                    // graph
+  std::vector<Event> joins_;                      // graph: per stage
   BufferId result_ = -1;
 
   std::vector<std::deque<Batch>>
       waiting_;                 // per stage: batches that the stage before it has issued
   std::deque<Tick> in_flight_;  // issued, not yet waited for; oldest first
   std::uint64_t ticks_ = 0, pushed_ = 0;
+
+  /// A tick whose slots come back every graphs_.size() ticks.
+  struct TickGraph {
+    bool issued_once = false;
+    Graph graph;
+  };
+  std::vector<TickGraph> graphs_;
+  int captured_ = 0;
+  std::string no_graph_reason_;
 
   std::vector<Stream> streams_;  // last: ends first, running what is queued
 };
@@ -390,5 +513,7 @@ const Plan& Scheduler::plan() const noexcept { return impl_->plan_; }
 const MemoryPlan& Scheduler::memory() const noexcept { return impl_->memory_; }
 Schedule Scheduler::schedule() const noexcept { return impl_->options_.schedule; }
 std::uint64_t Scheduler::pushed() const noexcept { return impl_->pushed_; }
+int Scheduler::graphs() const noexcept { return impl_->captured(); }
+const std::string& Scheduler::no_graph_reason() const noexcept { return impl_->no_graph_reason(); }
 
 }  // namespace tandem

@@ -18,6 +18,7 @@ class StageTimer;
 enum class Schedule : std::uint8_t {
   serial,   ///< one stream; batch n passes through all stages before batch n + 1 starts
   overlap,  ///< a stream a stage; stage k works on batch n + 1 while stage k + 1 works on batch n
+  graph,    ///< as overlap, but the stages behind the first run as one captured piece a tick
 };
 const char* name_of(Schedule schedule) noexcept;
 
@@ -30,7 +31,8 @@ struct Edge {
 struct SchedulerOptions {
   Schedule schedule = Schedule::overlap;
   bool share_memory = true;           ///< see plan_memory()
-  StageTimer* stage_timer = nullptr;  ///< told of every execution of a stage; null: nobody
+  StageTimer* stage_timer = nullptr;  ///< told of every execution of a stage; null: nobody. It
+                                      ///< looks inside a tick: with it nothing is captured
   Edge test_drop_edge;  ///< test hook: this wait is not made. Never set it in a program.
 };
 
@@ -49,6 +51,19 @@ using OnResult = std::function<void(std::uint64_t step, const void* results)>;
 ///
 /// `ready` is recorded after the last writer, `free` after the last reader of the slot; both are
 /// found from the declared accesses. Events are created once and belong to (hand-over, slot).
+///
+/// Under `graph` stage 0, the copies, has a stream of its own and takes part in the events of
+/// hand-over 0 as above. Stages 1 .. K-1 of one tick lie between a fork and a join: each works on a
+/// batch of its own, in slots that the others do not touch, so that they need no edge in between.
+///
+///   copy lane     wait free[0][s]   stage 0 of batch n       record ready[0][s]
+///   launch lane   wait ready[0][s'] stages K-1 .. 1 of batches n-K+1 .. n-1  record free[0][s']
+///
+/// What lies between fork and join is the same from tick to tick but for its slots, which come back
+/// after lcm(R, R + 2) ticks: that many graphs are captured, each the second time its turn comes,
+/// and launched from then on. Fill and drain, and everything where the backend has no graphs or a
+/// capture fails, issue the same list without one. Numbers that change are in the batch header; a
+/// step that operations and NVTX ranges are told is that of the capture.
 ///
 /// The host waits in two places only. (1) Before it issues tick n it waits for the end of tick
 /// n - (R + 2), and delivers that tick's result. (2) Whoever refills an input slot waits for the
@@ -92,6 +107,10 @@ class Scheduler {
   const MemoryPlan& memory() const noexcept;
   Schedule schedule() const noexcept;
   std::uint64_t pushed() const noexcept;  ///< batches since construction or the last failure
+
+  int graphs() const noexcept;  ///< captured so far
+  /// Why `graph` issues its ticks without graphs; empty where it does not, or not yet.
+  const std::string& no_graph_reason() const noexcept;
 
  private:
   struct Impl;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Owners of streams and events. Functions take the references (StreamRef, EventRef).
+// Owners of streams, events and graphs. Functions take the references (StreamRef, EventRef, ...).
 #pragma once
 
 #include <tandem/engine/backend.hpp>
@@ -19,8 +19,15 @@ struct EventTraits {
   static void destroy(Handle event) noexcept { event.backend->destroy_event(event); }
 };
 
+struct GraphTraits {
+  using Handle = GraphRef;
+  static Handle null() noexcept { return {}; }
+  static void destroy(Handle graph) noexcept { graph.backend->destroy_graph(graph); }
+};
+
 using Stream = UniqueHandle<StreamTraits>;
 using Event = UniqueHandle<EventTraits>;
+using Graph = UniqueHandle<GraphTraits>;
 
 inline Stream make_stream(Backend& backend, std::string_view name) {
   return Stream::adopt(backend.create_stream(name));

@@ -262,7 +262,7 @@ class ShippedScheduler : public ::testing::TestWithParam<int> {
 INSTANTIATE_TEST_SUITE_P(Slots, ShippedScheduler, ::testing::Values(2, 3));
 
 TEST_P(ShippedScheduler, HasNoHazards) {
-  for (Schedule schedule : {Schedule::serial, Schedule::overlap})
+  for (Schedule schedule : {Schedule::serial, Schedule::overlap, Schedule::graph})
     for (bool share : {true, false}) {
       const Traced traced(schedule, slots(), {}, 12, share);
       EXPECT_EQ(traced.pairs(), Pairs{}) << name_of(schedule);
@@ -333,6 +333,32 @@ TEST_P(ShippedScheduler, EachMissingEdgeIsNamed) {
   }
 }
 
+/// Under `graph` only hand-over 0 has edges of its own; fork and join order the rest.
+TEST_P(ShippedScheduler, EachMissingEdgeOfAGraphIsNamed) {
+  for (const Edge::Kind kind : {Edge::ready, Edge::free}) {
+    const Traced traced(Schedule::graph, slots(), {kind, 0});
+    EXPECT_EQ(traced.pairs(), (Pairs{"produce.fill write produced | transform.map read produced",
+                                     "produce.label write tag | transform.pass read tag"}));
+  }
+}
+
+TEST_P(ShippedScheduler, StagesOfAGraphMayRunSideBySide) {
+  Traced traced(Schedule::graph, slots());
+  Trace trace = traced.trace();
+  for (TraceEntry& entry : trace.entries) {
+    if (entry.kind != TraceEntry::operation) continue;
+    // In one tick consume works on batch 5, transform on 6 and produce on 7.
+    const bool probe = (entry.name == "report" && entry.step == 5) ||
+                       (entry.name == "pass" && entry.step == 6) ||
+                       (entry.name == "fill" && entry.step == 7);
+    if (probe) entry.accesses.push_back({1, 2, Access::write, "probe"});
+  }
+  EXPECT_EQ(distinct_pairs(trace, find_hazards(trace)),
+            (Pairs{"consume.report write probe | produce.fill write probe",
+                   "consume.report write probe | transform.pass write probe",
+                   "produce.fill write probe | transform.pass write probe"}));
+}
+
 TEST_P(ShippedScheduler, EachSlotHasItsOwnWriterAndReader) {
   const Traced traced(Schedule::overlap, slots());
   for (int copy = 0; copy < slots(); ++copy) {
@@ -343,7 +369,7 @@ TEST_P(ShippedScheduler, EachSlotHasItsOwnWriterAndReader) {
 }
 
 TEST_P(ShippedScheduler, NothingWritesWhatIsFrozen) {
-  for (Schedule schedule : {Schedule::serial, Schedule::overlap}) {
+  for (Schedule schedule : {Schedule::serial, Schedule::overlap, Schedule::graph}) {
     const Traced traced(schedule, slots());
     EXPECT_EQ(traced.writers(traced.stages.table), Pairs{});
     for (int copy = 0; copy < 8; ++copy)

@@ -60,11 +60,12 @@ INSTANTIATE_TEST_SUITE_P(Slots, SegmenterHazards, ::testing::Values(2, 3));
 
 TEST_P(SegmenterHazards, ThereAreNone) {
   for (bool momentum : {true, false})
-    for (Schedule schedule : {Schedule::serial, Schedule::overlap}) {
+    for (Schedule schedule : {Schedule::serial, Schedule::overlap, Schedule::graph}) {
       const Traced traced(plan_training(config_of(slots(), momentum)), schedule);
       EXPECT_EQ(traced.pairs(), Pairs{}) << name_of(schedule);
     }
-  EXPECT_EQ(Traced(plan_prediction(config_of(slots())), Schedule::overlap).pairs(), Pairs{});
+  for (Schedule schedule : {Schedule::overlap, Schedule::graph})
+    EXPECT_EQ(Traced(plan_prediction(config_of(slots())), schedule).pairs(), Pairs{});
 }
 
 TEST_P(SegmenterHazards, TheEncoderIsNeverWrittenAndTheDecoderOnlyByItsUpdates) {
@@ -136,13 +137,13 @@ TEST_P(SegmenterHazards, EachMissingEdgeIsNamed) {
 /// The numbers that scheduler_test derives: B ticks, or B + K - 1 under overlap; one wait each, the
 /// first when the window of R + 2 is full.
 TEST_P(SegmenterHazards, TheHostWaitsForItsWindowAndNothingElse) {
-  for (Schedule schedule : {Schedule::serial, Schedule::overlap}) {
+  for (Schedule schedule : {Schedule::serial, Schedule::overlap, Schedule::graph}) {
     const Traced traced(plan_training(config_of(slots())), schedule);
     for (int n = 0; n < kBatches; ++n)
       EXPECT_EQ(traced.waits_after_push[static_cast<std::size_t>(n)],
                 std::max(0, n + 1 - (slots() + 2)));
     EXPECT_EQ(host_waits(traced.backend.trace()),
-              kBatches + (schedule == Schedule::overlap ? kStages - 1 : 0));
+              kBatches + (schedule == Schedule::serial ? 0 : kStages - 1));
   }
 }
 

@@ -41,6 +41,17 @@ class ForwardingBackend : public Backend {
   void block(EventRef event) noexcept override { inner_.block(to_inner(event)); }
   void synchronise(EventRef event) override { inner_.synchronise(to_inner(event)); }
   void synchronise(StreamRef stream) override { inner_.synchronise(to_inner(stream)); }
+  bool has_graphs() const noexcept override { return inner_.has_graphs(); }
+  void begin_capture(StreamRef origin) override { inner_.begin_capture(to_inner(origin)); }
+  GraphRef end_capture(StreamRef origin) override {
+    return {this, inner_.end_capture(to_inner(origin)).id};
+  }
+  void launch(GraphRef graph, StreamRef stream) override {
+    inner_.launch({&inner_, graph.id}, to_inner(stream));
+  }
+  void destroy_graph(GraphRef graph) noexcept override {
+    inner_.destroy_graph({&inner_, graph.id});
+  }
 
  protected:
   StreamRef to_inner(StreamRef stream) const { return {&inner_, stream.id}; }

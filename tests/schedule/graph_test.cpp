@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// The graph schedule: when a tick is captured, what a launch stands for, what happens where a
+// capture fails. On the host, with graphs that queue again what was captured.
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <tandem/engine/backend_host.hpp>
+#include <tandem/tests/support/capturing_backend.hpp>
+#include <tandem/tests/support/small_segmenter.hpp>
+
+namespace tandem::test {
+namespace {
+
+using ::tandem::testing::CapturingBackend;
+
+constexpr int kStages = 3;
+
+EngineConfig config_of(Schedule schedule, int slots = 2) {
+  EngineConfig config = small_config(schedule);
+  config.slots = slots;
+  return config;
+}
+
+struct Outcome {
+  std::vector<double> losses;
+  Parameters weights;
+};
+
+Outcome train(Backend& backend, const EngineConfig& config, std::initializer_list<int> epochs) {
+  SmallSegmenter segmenter(backend, config);
+  std::uint64_t first = 0;
+  for (const int steps : epochs) {
+    segmenter.train(first, steps);
+    first += static_cast<std::uint64_t>(steps);
+  }
+  return {segmenter.losses(), segmenter.trainer().trained()};
+}
+
+class GraphSchedule : public ::testing::TestWithParam<int> {
+ protected:
+  int slots() const { return GetParam(); }
+  int period() const { return std::lcm(slots(), slots() + 2); }
+  const std::unique_ptr<Backend> host = make_host_backend();
+  CapturingBackend backend{*host};
+};
+INSTANTIATE_TEST_SUITE_P(Slots, GraphSchedule, ::testing::Values(1, 2, 3));
+
+TEST_P(GraphSchedule, GivesTheBitsOfSerial) {
+  // Epochs that are shorter and longer than a period, each with fill and drain.
+  const std::initializer_list<int> epochs = {1, 2, 3 * period(), 5, 4 * period() + 1};
+  const Outcome serial = train(*host, config_of(Schedule::serial, slots()), epochs);
+  const Outcome graph = train(backend, config_of(Schedule::graph, slots()), epochs);
+  EXPECT_EQ(serial.losses, graph.losses);
+  EXPECT_TRUE(same_bits(serial.weights, graph.weights));
+  EXPECT_GT(backend.launches, 4 * period());
+  EXPECT_TRUE(backend.alive.empty());
+}
+
+TEST_P(GraphSchedule, CapturesEachTickOfThePeriodTheSecondTimeAndNeverAgain) {
+  SmallSegmenter segmenter(backend, config_of(Schedule::graph, slots()));
+  const Scheduler& scheduler = segmenter.trainer().scheduler();
+  // In B steps of one run B - (K - 1) ticks have work for every stage.
+  segmenter.train(0, period() + kStages - 2);
+  EXPECT_EQ(scheduler.graphs(), 0);
+  EXPECT_EQ(backend.launches, 0);
+  segmenter.train(100, 2 * period() + kStages);
+  EXPECT_EQ(scheduler.graphs(), period());
+  const int launches = backend.launches;
+  segmenter.train(200, 50 + kStages - 2);
+  EXPECT_EQ(scheduler.graphs(), period());
+  EXPECT_EQ(backend.launches, launches + 50);
+  EXPECT_EQ(backend.alive.size(), static_cast<std::size_t>(period()));
+  EXPECT_EQ(scheduler.no_graph_reason(), "");
+}
+
+TEST_P(GraphSchedule, GoesOnWithoutGraphsWhereACaptureFails) {
+  const std::initializer_list<int> epochs = {4 * period()};
+  const Outcome serial = train(*host, config_of(Schedule::serial, slots()), epochs);
+  backend.refuse = "no ink";
+  SmallSegmenter segmenter(backend, config_of(Schedule::graph, slots()));
+  segmenter.train(0, 4 * period());
+  EXPECT_EQ(segmenter.losses(), serial.losses);
+  EXPECT_TRUE(same_bits(segmenter.trainer().trained(), serial.weights));
+  EXPECT_EQ(segmenter.trainer().scheduler().no_graph_reason(), "no ink");
+  EXPECT_EQ(segmenter.trainer().scheduler().graphs(), 0);
+  EXPECT_EQ(backend.launches, 0);
+}
+
+TEST(GraphScheduleOnTheHost, SaysThatThereAreNoGraphs) {
+  const auto host = make_host_backend();
+  SmallSegmenter segmenter(*host, config_of(Schedule::graph));
+  EXPECT_EQ(segmenter.trainer().scheduler().no_graph_reason(), "the host backend has no graphs");
+  EXPECT_THROW(host->begin_capture({}), Error);
+  segmenter.train(0, 20);
+  const Outcome serial = train(*host, config_of(Schedule::serial), {20});
+  EXPECT_EQ(segmenter.losses(), serial.losses);
+  EXPECT_TRUE(same_bits(segmenter.trainer().trained(), serial.weights));
+}
+
+}  // namespace
+}  // namespace tandem::test
