@@ -74,6 +74,9 @@ class Matmul {
     first_ = p.transpose_b ? layout(p.in, p.k, p.n) : layout(p.in, p.n, p.k);
     second_ = p.transpose_a ? layout(p.in, p.m, p.k) : layout(p.in, p.k, p.m);
     out_ = layout(p.out, p.n, p.m);
+    const cublasLtPointerMode_t scalars =
+        p.update ? CUBLASLT_POINTER_MODE_DEVICE : CUBLASLT_POINTER_MODE_HOST;
+    set(CUBLASLT_MATMUL_DESC_POINTER_MODE, scalars);
   }
 
   /// What passes the filter, in the library's order.
@@ -112,11 +115,14 @@ class Matmul {
     return results;
   }
 
+  /// With a header, which lies on the device, c is updated.
   void run(const CudaLane& lane, const cublasLtMatmulAlgo_t& algorithm, const void* a,
-           const void* b, void* c) const {
+           const void* b, void* c, const BatchHeader* header) const {
     const float one = 1, zero = 0;
-    TANDEM_CUBLAS_TRY(cublasLtMatmul(lane.cublaslt, description_.get(), &one, b, first_.get(), a,
-                                     second_.get(), &zero, c, out_.get(), c, out_.get(), &algorithm,
+    const float* const alpha = header != nullptr ? &header->minus_rate_over_count : &one;
+    const float* const beta = header != nullptr ? &header->keep : &zero;
+    TANDEM_CUBLAS_TRY(cublasLtMatmul(lane.cublaslt, description_.get(), alpha, b, first_.get(), a,
+                                     second_.get(), beta, c, out_.get(), c, out_.get(), &algorithm,
                                      lane.workspace, kLaneWorkspace, lane.stream));
   }
 
@@ -302,9 +308,9 @@ const char* name_of(ConvPass pass) {
 }  // namespace
 
 std::string to_key(const MatmulProblem& p) {
-  return fmt::format("matmul {} {} {} {}{} {} {} {}", tandem::name_of(p.in), tandem::name_of(p.out),
-                     name_of(p.math), p.transpose_a ? 't' : 'n', p.transpose_b ? 't' : 'n', p.m,
-                     p.n, p.k);
+  return fmt::format("matmul {} {} {} {}{} {} {} {}{}", tandem::name_of(p.in),
+                     tandem::name_of(p.out), name_of(p.math), p.transpose_a ? 't' : 'n',
+                     p.transpose_b ? 't' : 'n', p.m, p.n, p.k, p.update ? " update" : "");
 }
 
 std::string to_key(const ConvProblem& p) {
@@ -391,9 +397,9 @@ AlgorithmCache::AlgorithmCache(AlgorithmTable table) : impl_(std::make_unique<Im
 AlgorithmCache::~AlgorithmCache() = default;
 
 void AlgorithmCache::matmul(const CudaLane& lane, const MatmulProblem& problem, const void* a,
-                            const void* b, void* c) {
+                            const void* b, void* c, const BatchHeader* header) {
   const Impl::Product& product = impl_->product(lane, problem);
-  product.matmul.run(lane, product.algorithm, a, b, c);
+  product.matmul.run(lane, product.algorithm, a, b, c, header);
 }
 
 void AlgorithmCache::conv3x3(const CudaLane& lane, const ConvProblem& problem, const void* first,

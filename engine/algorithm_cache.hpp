@@ -7,6 +7,7 @@
 #include <string>
 #include <tandem/engine/algorithms.hpp>
 #include <tandem/engine/cuda_lane.hpp>
+#include <tandem/kernels/batch_header.hpp>
 #include <vector>
 
 namespace tandem {
@@ -18,6 +19,9 @@ struct MatmulProblem {
   Math math = Math::strict;
   bool transpose_a = false, transpose_b = false;
   std::int64_t m = 0, n = 0, k = 0;
+  /// c = keep * c - lr / count * op(a) op(b), with both factors read from a batch header on the
+  /// device: an update of weights in place.
+  bool update = false;
 };
 
 enum class ConvPass : std::uint8_t { forward, backward_data, backward_weights };
@@ -31,7 +35,8 @@ struct ConvProblem {
   bool accumulate = false;  ///< add to what the output holds; not part of the key
 };
 
-/// "matmul f32 f32 tf32 nt 8192 512 1024": the key of an AlgorithmTable.
+/// "matmul f32 f32 tf32 nt 8192 512 1024", with "update" behind it for an update: the key of an
+/// AlgorithmTable.
 std::string to_key(const MatmulProblem& problem);
 std::string to_key(const ConvProblem& problem);
 
@@ -47,9 +52,9 @@ class AlgorithmCache {
   ~AlgorithmCache();
 
   /// Run on the lane. b is the second factor; for a convolution the operands are (x, w), (dy, w) or
-  /// (x, dy).
+  /// (x, dy). The header, in device memory, is for updates only.
   void matmul(const CudaLane& lane, const MatmulProblem& problem, const void* a, const void* b,
-              void* c);
+              void* c, const BatchHeader* header = nullptr);
   void conv3x3(const CudaLane& lane, const ConvProblem& problem, const void* first,
                const void* second, void* out);
 

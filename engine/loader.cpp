@@ -62,6 +62,7 @@ void finish_header(BatchHeader& header) noexcept {
   const auto count = static_cast<float>(header.valid_count);
   header.inverse_count = any ? 1.0f / count : 0.0f;
   header.minus_rate_over_count = any ? -header.learning_rate / count : 0.0f;
+  header.keep = any ? 1.0f - header.learning_rate * header.weight_decay : 1.0f;
 }
 
 std::int64_t* sample_ids(BatchHeader* header) noexcept {

@@ -95,7 +95,7 @@ class Loader {
   std::unique_ptr<Impl> impl_;
 };
 
-/// Fills a header's fixed part: 1 / count and -lr / count from the rest.
+/// Fills a header's fixed part: 1 / count, -lr / count and 1 - lr * weight_decay from the rest.
 void finish_header(BatchHeader& header) noexcept;
 
 /// The sample ids that follow a header: records of the data set, -1 where a row has none.

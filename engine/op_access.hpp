@@ -7,6 +7,8 @@
 #include <tandem/engine/operation.hpp>
 #include <tandem/kernels/batch_header.hpp>
 #include <tandem/kernels/permute_math.hpp>
+#include <tandem/kernels/sgd.hpp>
+#include <vector>
 
 namespace tandem {
 
@@ -36,6 +38,26 @@ inline ImageOrder order_of(Layout layout) {
 inline const AugmentDraw* draws_behind(void* header, std::int64_t n) {
   const std::size_t ids = static_cast<std::size_t>(n) * sizeof(std::int64_t);
   return reinterpret_cast<const AugmentDraw*>(as<std::byte>(header) + sizeof(BatchHeader) + ids);
+}
+
+/// The tensors of a sgd_many operation, T being the type of the weights.
+template <class T>
+std::vector<SgdTensor<T>> sgd_tensors(const Operation& op, void* const* p) {
+  std::vector<SgdTensor<T>> tensors;
+  for (std::size_t i = 1; i < op.operands.size();) {
+    SgdTensor<T> t;
+    t.elements = desc(op, i).elements();
+    t.dw = as<T>(p[i++]);
+    const auto is = [&](Access access) {
+      return i < op.operands.size() && op.operands[i].access == access;
+    };
+    if (i + 1 < op.operands.size() && op.operands[i + 1].access == Access::read_write)
+      t.v = as<T>(p[i++]);
+    t.w = as<T>(p[i++]);
+    if (is(Access::write)) t.copy = as<bf16>(p[i++]);
+    tensors.push_back(t);
+  }
+  return tensors;
 }
 
 /// True if an `augment` operation takes one kernel.

@@ -58,6 +58,18 @@ enum class OpKind : std::uint8_t {
   /// v = momentum * v + dw / count + weight_decay * w; w += -lr * v. Nothing if count is 0.
   sgd_momentum,
 
+  // What a plan's fusion puts in the place of several of the above; see fuse.hpp.
+  bias_relu_forward,   ///< b r, y rw. bias_forward, then relu_forward.
+  relu_bias_backward,  ///< y r, dy rw, db w. relu_backward, then bias_backward of the new dy.
+  /// header r, x r, dy r, w rw (gradients' type). w = keep * w - lr / count * (what the
+  /// backward_weights of the same name makes of x and dy): its update by SGD in one product.
+  conv1x1_update,
+  conv2x2_update,
+  tconv2x2_update,
+  /// header r, then for each tensor: dw r, [v rw,] w rw, [copy w bf16]. sgd, or sgd_momentum where
+  /// there is a v, and the cast of w to its copy.
+  sgd_many,
+
   callable,  ///< any operands. A user's or a test's own function, see Callable.
 };
 inline constexpr int kOpKindCount = static_cast<int>(OpKind::callable) + 1;
@@ -117,7 +129,7 @@ struct Operation {
 };
 
 /// Most operands an operation may have.
-inline constexpr std::size_t kMaxOperands = 16;
+inline constexpr std::size_t kMaxOperands = 64;
 
 /// An operation with its addresses: what a backend gets. `operation` must stay alive until the
 /// stream has run it.

@@ -49,8 +49,12 @@ struct MatmulCall {
 /// D inputs that each meet K outputs, or, transposed, pixels of C inputs that each meet D outputs.
 std::optional<MatmulCall> as_matmul(const Operation& op) {
   const auto call = [&](bool ta, bool tb, std::int64_t m, std::int64_t n, std::int64_t k,
-                        std::size_t a, std::size_t b) {
-    return MatmulCall{{desc(op, a).dtype, desc(op, 2).dtype, op.math, ta, tb, m, n, k}, a, b, 2};
+                        std::size_t a, std::size_t b, std::size_t c = 2) {
+    return MatmulCall{{desc(op, a).dtype, desc(op, c).dtype, op.math, ta, tb, m, n, k}, a, b, c};
+  };
+  const auto update = [](MatmulCall call) {
+    call.problem.update = true;
+    return call;
   };
   std::int64_t taps = 4;
   switch (op.kind) {
@@ -86,6 +90,17 @@ std::optional<MatmulCall> as_matmul(const Operation& op) {
     case OpKind::tconv2x2_backward_weights: {  // dw [C,D] = x^T dy
       const TensorDesc &x = desc(op, 0), &dy = desc(op, 1);
       return call(true, false, x.c, taps * dy.c, x.pixels(), 0, 1);
+    }
+    case OpKind::conv1x1_update:
+      taps = 1;
+      [[fallthrough]];
+    case OpKind::conv2x2_update: {
+      const TensorDesc &x = desc(op, 1), &dy = desc(op, 2);
+      return update(call(true, false, dy.c, taps * x.c, dy.pixels(), 2, 1, 3));
+    }
+    case OpKind::tconv2x2_update: {
+      const TensorDesc &x = desc(op, 1), &dy = desc(op, 2);
+      return update(call(true, false, x.c, taps * dy.c, x.pixels(), 1, 2, 3));
     }
     default:
       return std::nullopt;
@@ -187,8 +202,10 @@ void choose_algorithms(const Operation& op, const CudaLane& lane) {
 }
 
 void run_on_cuda(const Operation& op, void* const* p, const CudaLane& lane) {
-  if (const auto call = as_matmul(op))
-    return lane.algorithms->matmul(lane, call->problem, p[call->a], p[call->b], p[call->c]);
+  if (const auto call = as_matmul(op)) {
+    const auto* header = call->problem.update ? as<BatchHeader>(p[0]) : nullptr;
+    return lane.algorithms->matmul(lane, call->problem, p[call->a], p[call->b], p[call->c], header);
+  }
   if (const auto call = as_conv3x3(op, lane)) return run_conv3x3(op, *call, p, lane);
 
   switch (op.kind) {
@@ -260,6 +277,26 @@ void run_on_cuda(const Operation& op, void* const* p, const CudaLane& lane) {
         using T = typename decltype(type)::type;
         cuda::relu_backward(as<T>(p[0]), as<T>(p[1]), desc(op, 0).elements(), lane.stream);
       });
+    case OpKind::bias_relu_forward: {
+      const TensorDesc& y = desc(op, 1);
+      return with_type(y.dtype, [&](auto type) {
+        using T = typename decltype(type)::type;
+        cuda::bias_relu_forward(as<T>(p[0]), as<T>(p[1]), y.pixels(), y.c, lane.stream);
+      });
+    }
+    case OpKind::relu_bias_backward: {
+      const TensorDesc& dy = desc(op, 1);
+      return with_type(dy.dtype, [&](auto type) {
+        using T = typename decltype(type)::type;
+        cuda::relu_bias_backward(as<T>(p[0]), as<T>(p[1]), as<float>(p[2]), dy.pixels(), dy.c,
+                                 lane.workspace, lane.stream);
+      });
+    }
+    case OpKind::sgd_many: {
+      const std::vector<SgdTensor<float>> tensors = sgd_tensors<float>(op, p);
+      return cuda::sgd_many(as<BatchHeader>(p[0]), tensors.data(), static_cast<int>(tensors.size()),
+                            lane.stream);
+    }
     case OpKind::softmax_cross_entropy: {
       const TensorDesc& dlogits = desc(op, 3);
       return with_type(dlogits.dtype, [&](auto type) {

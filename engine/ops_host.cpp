@@ -76,6 +76,17 @@ void conv_backward_weights(std::int64_t taps, const Operation& op, void* const* 
   });
 }
 
+void conv_update(std::int64_t taps, const Operation& op, void* const* p) {
+  const TensorDesc &x = desc(op, 1), &dy = desc(op, 2);
+  with_type(x.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    const auto& header = *as<BatchHeader>(p[0]);
+    gemm_update<T>(Transpose::yes, Transpose::no, dy.c, taps * x.c, dy.pixels(),
+                   header.minus_rate_over_count, as<T>(p[2]), as<T>(p[1]), header.keep,
+                   as<Accumulator<T>>(p[3]));
+  });
+}
+
 constexpr std::int64_t k1x1 = 1, k2x2 = 4;  // pixels a window
 
 Conv3x3Shape conv3x3_shape(const TensorDesc& x, const TensorDesc& y) {
@@ -267,6 +278,44 @@ void sgd_momentum(const Operation& op, void* const* p) {
   with_wide_type(w.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     host::sgd_momentum(*as<BatchHeader>(p[0]), as<T>(p[1]), as<T>(p[2]), as<T>(p[3]), w.elements());
+  });
+}
+
+void bias_relu_forward(const Operation& op, void* const* p) {
+  const TensorDesc& y = desc(op, 1);
+  with_type(y.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    host::bias_relu_forward(as<T>(p[0]), as<T>(p[1]), y.pixels(), y.c);
+  });
+}
+
+void relu_bias_backward(const Operation& op, void* const* p) {
+  const TensorDesc& dy = desc(op, 1);
+  with_type(dy.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    host::relu_bias_backward(as<T>(p[0]), as<T>(p[1]), as<Accumulator<T>>(p[2]), dy.pixels(), dy.c);
+  });
+}
+
+void conv1x1_update(const Operation& op, void* const* p) { conv_update(k1x1, op, p); }
+void conv2x2_update(const Operation& op, void* const* p) { conv_update(k2x2, op, p); }
+
+void tconv2x2_update(const Operation& op, void* const* p) {
+  const TensorDesc &x = desc(op, 1), &dy = desc(op, 2);
+  with_type(x.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    const auto& header = *as<BatchHeader>(p[0]);
+    gemm_update<T>(Transpose::yes, Transpose::no, x.c, k2x2 * dy.c, x.pixels(),
+                   header.minus_rate_over_count, as<T>(p[1]), as<T>(p[2]), header.keep,
+                   as<Accumulator<T>>(p[3]));
+  });
+}
+
+void sgd_many(const Operation& op, void* const* p) {
+  with_wide_type(desc(op, 1).dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    const std::vector<SgdTensor<T>> tensors = sgd_tensors<T>(op, p);
+    host::sgd_many(*as<BatchHeader>(p[0]), tensors.data(), static_cast<int>(tensors.size()));
   });
 }
 

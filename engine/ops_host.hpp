@@ -32,6 +32,13 @@ void bias_backward(const Operation& op, void* const* pointers);
 void relu_forward(const Operation& op, void* const* pointers);
 void relu_backward(const Operation& op, void* const* pointers);
 
+void bias_relu_forward(const Operation& op, void* const* pointers);
+void relu_bias_backward(const Operation& op, void* const* pointers);
+void conv1x1_update(const Operation& op, void* const* pointers);
+void conv2x2_update(const Operation& op, void* const* pointers);
+void tconv2x2_update(const Operation& op, void* const* pointers);
+void sgd_many(const Operation& op, void* const* pointers);
+
 void softmax_cross_entropy(const Operation& op, void* const* pointers);
 void argmax(const Operation& op, void* const* pointers);
 

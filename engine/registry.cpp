@@ -12,6 +12,7 @@
 #include <tandem/engine/registry.hpp>
 #include <tandem/kernels/augment.hpp>
 #include <tandem/kernels/batch_header.hpp>
+#include <tandem/kernels/sgd.hpp>
 #include <tandem/kernels/softmax_xent.hpp>
 
 namespace tandem {
@@ -49,17 +50,21 @@ const char* name_of(Access access) {
 
 // --- messages ------------------------------------------------------------------------------------
 
+/// By the registry's table; behind it the workspace, and of a kind without one its own names.
+std::string operand_name(const Operation& op, std::size_t index) {
+  const OpSpec& spec = spec_of(op.kind);
+  if (index < spec.operand_count()) return spec.operands[index].name;
+  return spec.operand_count() > 0 ? "workspace" : op.operands[index].name;
+}
+
 /// "x f32 nhwc 1x5x5x3".
 std::string operand_text(const Operation& op, std::size_t index) {
-  const OpSpec& spec = spec_of(op.kind);
-  return fmt::format("{} {}",
-                     index < spec.operand_count() ? spec.operands[index].name : "workspace",
-                     to_string(op.operands[index].desc));
+  return fmt::format("{} {}", operand_name(op, index), to_string(op.operands[index].desc));
 }
 
 [[noreturn]] void refuse(const Operation& op, const std::string& what) {
   std::string operands;
-  for (std::size_t i = 0; i < op.operands.size() && i <= spec_of(op.kind).operand_count(); ++i) {
+  for (std::size_t i = 0; i < op.operands.size(); ++i) {
     operands += (i == 0 ? "" : ", ") + operand_text(op, i);
   }
   throw Error(ErrorCode::usage, fmt::format("{} '{}': {} (operands: {})",
@@ -69,7 +74,7 @@ std::string operand_text(const Operation& op, std::size_t index) {
 /// Refuses unless `holds`; `requirement` completes "x is ..., required ...".
 void require(const Operation& op, std::size_t index, bool holds, const std::string& requirement) {
   if (holds) return;
-  refuse(op, fmt::format("{} is {}, required {}", spec_of(op.kind).operands[index].name,
+  refuse(op, fmt::format("{} is {}, required {}", operand_name(op, index),
                          to_string(op.operands[index].desc), requirement));
 }
 
@@ -185,7 +190,7 @@ void check_permute(const Operation& op) {
 }
 
 enum class Filter { conv1x1, conv2x2, tconv2x2, conv3x3 };
-enum class Pass { forward, backward_data, backward_weights };
+enum class Pass { forward, backward_data, backward_weights, update };
 
 /// Positions of x (or dx), w (or dw) and y (or dy) among the operands.
 struct ConvOperands {
@@ -194,6 +199,7 @@ struct ConvOperands {
 
 constexpr ConvOperands conv_operands(Pass pass) {
   if (pass == Pass::forward) return {0, 1, 2};
+  if (pass == Pass::update) return {1, 3, 2};
   return pass == Pass::backward_data ? ConvOperands{2, 1, 0} : ConvOperands{0, 2, 1};
 }
 
@@ -210,7 +216,9 @@ void check_conv(const Operation& op) {
   } else {
     require_type(op, at.y, x.dtype);
   }
-  require_type(op, at.w, pass == Pass::backward_weights ? wide(x.dtype) : x.dtype);
+  constexpr bool sums = pass == Pass::backward_weights || pass == Pass::update;
+  require_type(op, at.w, sums ? wide(x.dtype) : x.dtype);
+  if constexpr (pass == Pass::update) require_bytes(op, 0, sizeof(BatchHeader));
 
   if constexpr (filter == Filter::conv1x1) {
     require_channels_last(op, at.x);
@@ -265,6 +273,15 @@ void check_relu_backward(const Operation& op) {
   require_same(op, 1, desc(op, 0));
 }
 
+void check_bias_relu_forward(const Operation& op) { check_bias_forward(op); }
+
+void check_relu_bias_backward(const Operation& op) {
+  check_relu_backward(op);
+  require_channels_last(op, 1);
+  require_type(op, 2, wide(desc(op, 1).dtype));
+  require_dims(op, 2, 1, 1, 1, desc(op, 1).c);
+}
+
 void require_classes(const Operation& op, std::size_t logits) {
   require_wide(op, logits);
   require_layout(op, logits, Layout::nhwc);
@@ -305,6 +322,36 @@ void check_sgd(const Operation& op) {
     require_type(op, i, desc(op, weights).dtype);
     require_dims_of(op, i, desc(op, weights));
   }
+}
+
+/// Any number of tensors, each as operation.hpp says.
+void check_sgd_many(const Operation& op) {
+  const auto has = [&](std::size_t i, Access access) {
+    return i < op.operands.size() && op.operands[i].access == access;
+  };
+  if (!has(0, Access::read)) refuse(op, "the first operand has to be a header that is read");
+  require_bytes(op, 0, sizeof(BatchHeader));
+  for (std::size_t i = 1; i < op.operands.size(); ++i) check_tensor(op, i);
+  int tensors = 0;
+  for (std::size_t i = 1; i < op.operands.size(); ++tensors) {
+    const std::size_t dw = i, w = has(dw + 2, Access::read_write) ? dw + 2 : dw + 1;
+    if (!has(dw, Access::read) || !has(dw + 1, Access::read_write) || !has(w, Access::read_write))
+      refuse(op,
+             fmt::format("operand {} begins no tensor: dw read, [v and] w read and written", dw));
+    require_wide(op, w);
+    require_type(op, w, desc(op, 1).dtype);
+    for (i = dw; i < w; ++i) {
+      require_type(op, i, desc(op, w).dtype);
+      require_dims_of(op, i, desc(op, w));
+    }
+    if (has(++i, Access::write)) {
+      require_type(op, i, DType::bf16);
+      require_dims_of(op, i, desc(op, w));
+      ++i;
+    }
+  }
+  if (tensors < 1 || tensors > kMaxSgdTensors)
+    refuse(op, fmt::format("{} tensors; allowed: 1 .. {}", tensors, kMaxSgdTensors));
 }
 
 void check_callable(const Operation& op) {
@@ -409,6 +456,22 @@ constexpr std::array<OpSpec, kOpKindCount> kSpecs = {{
   {K::sgd_momentum, info("sgd_momentum", check_sgd<3>, host::sgd_momentum),
    {r("header"), r("dw"), rw("v"), rw("w")}},
 
+  {K::bias_relu_forward, info("bias_relu_forward", check_bias_relu_forward, host::bias_relu_forward),
+   {r("b"), rw("y")}},
+  {K::relu_bias_backward,
+   info("relu_bias_backward", check_relu_bias_backward, host::relu_bias_backward),
+   {r("y"), rw("dy"), w("db")}},
+  {K::conv1x1_update,
+   info("conv1x1_update", check_conv<Filter::conv1x1, Pass::update>, host::conv1x1_update),
+   {r("header"), r("x"), r("dy"), rw("w")}},
+  {K::conv2x2_update,
+   info("conv2x2_update", check_conv<Filter::conv2x2, Pass::update>, host::conv2x2_update),
+   {r("header"), r("x"), r("dy"), rw("w")}},
+  {K::tconv2x2_update,
+   info("tconv2x2_update", check_conv<Filter::tconv2x2, Pass::update>, host::tconv2x2_update),
+   {r("header"), r("x"), r("dy"), rw("w")}},
+  {K::sgd_many, info("sgd_many", check_sgd_many, host::sgd_many), {}},
+
   {K::callable, info("callable", check_callable, nullptr), {}},
 }};
 // clang-format on
@@ -459,7 +522,8 @@ void check_operation(const Operation& op) {
     refuse(op, fmt::format("{} operands, allowed at most {}", op.operands.size(), kMaxOperands));
   }
   const OpSpec& spec = spec_of(op.kind);
-  if (op.kind == OpKind::callable) return spec.info.check(op);
+  // These have any number of operands.
+  if (op.kind == OpKind::callable || op.kind == OpKind::sgd_many) return spec.info.check(op);
 
   const std::size_t count = spec.operand_count();
   const bool has_workspace = op.operands.size() == count + 1 && op.operands.back().workspace &&

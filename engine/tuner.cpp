@@ -41,7 +41,10 @@ struct Call {
   Operands first, second, result;
   /// Elements at the start of `first` that the probe sets to 0, so that no sum is above kExactOnes.
   std::int64_t zeros = 0;
-  std::function<void(AlgorithmCache&, const CudaLane&, const void*, const void*, void*)> run;
+  bool updates = false;  ///< what the result holds is added to, with the factors of a header
+  std::function<void(AlgorithmCache&, const CudaLane&, const void*, const void*, void*,
+                     const BatchHeader*)>
+      run;
   /// Number of ones that add up to element i of the result.
   std::function<std::int64_t(std::int64_t)> terms;
 };
@@ -55,8 +58,9 @@ Call call_of(const MatmulProblem& p) {
   // Only a sum over pixels is that long; its first factor is transposed, so its rows are terms.
   const std::int64_t left_out = p.transpose_a ? std::max<std::int64_t>(0, p.k - kExactOnes) : 0;
   call.zeros = left_out * p.m;
-  call.run = [p](AlgorithmCache& cache, const CudaLane& lane, const void* a, const void* b,
-                 void* c) { cache.matmul(lane, p, a, b, c); };
+  call.updates = p.update;
+  call.run = [p](AlgorithmCache& cache, const CudaLane& lane, const void* a, const void* b, void* c,
+                 const BatchHeader* header) { cache.matmul(lane, p, a, b, c, header); };
   call.terms = [terms = p.k - left_out](std::int64_t) { return terms; };
   return call;
 }
@@ -100,8 +104,8 @@ Call call_of(ConvProblem p) {
       break;
     }
   }
-  call.run = [p](AlgorithmCache& cache, const CudaLane& lane, const void* a, const void* b,
-                 void* c) { cache.conv3x3(lane, p, a, b, c); };
+  call.run = [p](AlgorithmCache& cache, const CudaLane& lane, const void* a, const void* b, void* c,
+                 const BatchHeader*) { cache.conv3x3(lane, p, a, b, c); };
   return call;
 }
 
@@ -115,6 +119,7 @@ class Tuner {
     flush_ = Memory(backend_, 2 * static_cast<std::size_t>(l2) + 256, MemoryKind::device,
                     "writing over the L2 cache");
     workspace_ = Memory(backend_, kLaneWorkspace, MemoryKind::device, "a stream's workspace");
+    header_ = Memory(backend_, sizeof(BatchHeader), MemoryKind::device, "a batch header");
     cudaStream_t stream = nullptr;
     TANDEM_CUDA_TRY(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     stream_ = CudaStreamHandle::adopt(stream);
@@ -153,6 +158,7 @@ class Tuner {
 
   TunedProblem tune(const Call& call) {
     take_memory(call);
+    set_header(0);  // timed updates leave the result as it is
     fill(first_, call.first, random_values());
     fill(second_, call.second, random_values());
     std::map<std::string, double> us;
@@ -169,6 +175,7 @@ class Tuner {
     std::stable_sort(fastest_first.begin(), fastest_first.end(),
                      [&](const auto& a, const auto& b) { return us[a] < us[b]; });
 
+    set_header(1);
     const std::vector<float> one{1.0f}, zero{0.0f};
     fill(first_, call.first, one);
     fill(first_, {call.first.type, call.zeros}, zero);
@@ -190,6 +197,19 @@ class Tuner {
  private:
   CudaLane lane_with(AlgorithmCache& cache) const {
     return {stream_.get(), cublaslt_.get(), cudnn_.get(), workspace_.data(), &cache};
+  }
+
+  const BatchHeader* header_of(const Call& call) const {
+    return call.updates ? static_cast<const BatchHeader*>(header_.data()) : nullptr;
+  }
+
+  /// For updates: result = result + factor * product.
+  void set_header(float factor) {
+    BatchHeader header;
+    header.minus_rate_over_count = factor;
+    TANDEM_CUDA_TRY(cudaMemcpyAsync(header_.data(), &header, sizeof header, cudaMemcpyHostToDevice,
+                                    stream_.get()));
+    TANDEM_CUDA_TRY(cudaStreamSynchronize(stream_.get()));
   }
 
   void take_memory(const Call& call) {
@@ -238,7 +258,9 @@ class Tuner {
   std::optional<double> median_us(const Call& call, const std::string& candidate) {
     AlgorithmCache cache({{}, {{call.key, candidate}}});
     const CudaLane lane = lane_with(cache);
-    const auto run = [&] { call.run(cache, lane, first_.data(), second_.data(), result_.data()); };
+    const auto run = [&] {
+      call.run(cache, lane, first_.data(), second_.data(), result_.data(), header_of(call));
+    };
     try {
       run();
     } catch (const Error& error) {
@@ -264,9 +286,11 @@ class Tuner {
   /// not, or nothing.
   std::string wrong_sum(const Call& call, const std::string& candidate) {
     AlgorithmCache cache({{}, {{call.key, candidate}}});
-    // A NaN in each type: what is not written shows.
-    TANDEM_CUDA_TRY(cudaMemsetAsync(result_.data(), 0xff, call.result.bytes(), stream_.get()));
-    call.run(cache, lane_with(cache), first_.data(), second_.data(), result_.data());
+    // A NaN in each type: what is not written shows. An update reads what it writes: from 0.
+    const int before = call.updates ? 0 : 0xff;
+    TANDEM_CUDA_TRY(cudaMemsetAsync(result_.data(), before, call.result.bytes(), stream_.get()));
+    call.run(cache, lane_with(cache), first_.data(), second_.data(), result_.data(),
+             header_of(call));
     std::vector<std::byte> bytes(call.result.bytes());
     TANDEM_CUDA_TRY(cudaMemcpyAsync(bytes.data(), result_.data(), bytes.size(),
                                     cudaMemcpyDeviceToHost, stream_.get()));
@@ -289,7 +313,7 @@ class Tuner {
   }
 
   Backend& backend_;  // for its memory
-  Memory flush_, workspace_, first_, second_, result_;
+  Memory flush_, workspace_, header_, first_, second_, result_;
   CudaStreamHandle stream_;
   CublasLtHandle cublaslt_;
   CudnnHandle cudnn_;

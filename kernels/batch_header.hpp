@@ -29,7 +29,8 @@ struct BatchHeader {
   float momentum = 0;                 ///< factor of the old velocity
   float weight_decay = 0;             ///< factor of the weight added to its gradient
   float one = 1;                      ///< 1.0, for library calls that read scalars from memory
-  std::uint32_t reserved[2] = {0, 0}; ///< keeps what follows 64-byte aligned
+  float keep = 1;                     ///< 1 - lr * weight_decay, or 1 if there are no labels
+  std::uint32_t reserved = 0;         ///< keeps what follows 64-byte aligned
 };
 static_assert(sizeof(BatchHeader) == 64, "the header is copied as bytes between slots");
 

@@ -19,6 +19,12 @@ template <class In, class Out>
 void gemm(Transpose transpose_a, Transpose transpose_b, std::int64_t m, std::int64_t n,
           std::int64_t k, const In* a, const In* b, Beta beta, Out* c);
 
+/// c [m,n] = beta c + alpha op(a) op(b), with c and the sums Accumulator<In>: an update of weights.
+template <class In>
+void gemm_update(Transpose transpose_a, Transpose transpose_b, std::int64_t m, std::int64_t n,
+                 std::int64_t k, Accumulator<In> alpha, const In* a, const In* b,
+                 Accumulator<In> beta, Accumulator<In>* c);
+
 // Convolutions whose windows do not overlap. Channels are last, so the inputs of one window are D
 // adjacent numbers and each of them meets all K outputs: a plain product, with no gather.
 //   1x1:            a window is a pixel, D = C.

@@ -6,7 +6,9 @@
 #include <stdexcept>
 #include <string>
 #include <tandem/kernels/gemm.hpp>
+#include <tandem/kernels/rounded.hpp>
 #include <type_traits>
+#include <vector>
 
 namespace tandem::host {
 
@@ -71,6 +73,24 @@ void gemm(Transpose transpose_a, Transpose transpose_b, std::int64_t m, std::int
     }
   }
 }
+
+template <class In>
+void gemm_update(Transpose transpose_a, Transpose transpose_b, std::int64_t m, std::int64_t n,
+                 std::int64_t k, Accumulator<In> alpha, const In* a, const In* b,
+                 Accumulator<In> beta, Accumulator<In>* c) {
+  // The sum is made on its own, so that it is rounded as that of gemm().
+  std::vector<Accumulator<In>> sum(static_cast<std::size_t>(m * n));
+  gemm(transpose_a, transpose_b, m, n, k, a, b, Beta::overwrite, sum.data());
+  for (std::size_t i = 0; i < sum.size(); ++i)
+    c[i] = add_rn(mul_rn(beta, c[i]), mul_rn(alpha, sum[i]));
+}
+
+template void gemm_update(Transpose, Transpose, std::int64_t, std::int64_t, std::int64_t, float,
+                          const float*, const float*, float, float*);
+template void gemm_update(Transpose, Transpose, std::int64_t, std::int64_t, std::int64_t, float,
+                          const bf16*, const bf16*, float, float*);
+template void gemm_update(Transpose, Transpose, std::int64_t, std::int64_t, std::int64_t, double,
+                          const double*, const double*, double, double*);
 
 #define TANDEM_INSTANTIATE(In, Out)                                                             \
   template void gemm(Transpose, Transpose, std::int64_t, std::int64_t, std::int64_t, const In*, \

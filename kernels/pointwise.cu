@@ -60,9 +60,23 @@ __device__ inline ThreadColumn thread_column(const ColumnTiling& t) {
   return {column, first + row, end < t.rows ? end : t.rows};
 }
 
-template <int N, class T>
+template <class T>
+__device__ inline T with_bias(T y, Accumulator<T> bias) {
+  return T(load(y) + bias);
+}
+/// The sum is rounded before ReLU sees it, as where they are two kernels.
+template <class T>
+__device__ inline T with_bias_and_relu(T y, Accumulator<T> bias) {
+  return T(relu(load(with_bias(y, bias))));
+}
+
+/// y += b, and y = relu(y) with kRelu.
+template <int N, bool kRelu, class T>
 __global__ void bias_forward_kernel(ColumnTiling tiling, const T* b, T* y, std::int64_t pixels,
                                     std::int64_t channels) {
+  const auto out = [](T value, Accumulator<T> bias) {
+    return kRelu ? with_bias_and_relu(value, bias) : with_bias(value, bias);
+  };
   const ThreadColumn at = thread_column(tiling);
   if (at.first >= at.end) return;
   Accumulator<T> bias[N];
@@ -81,23 +95,24 @@ __global__ void bias_forward_kernel(ColumnTiling tiling, const T* b, T* y, std::
   for (; row < at.end && row < tiling.full_rows; row += tiling.rows_at_once) {
     T* target = y + (row * tiling.columns + at.column) * N;
     Pack<T, N> pack = load_pack<N>(target);
-    for (int j = 0; j < N; ++j) pack.element[j] = T(load(pack.element[j]) + bias[j]);
+    for (int j = 0; j < N; ++j) pack.element[j] = out(pack.element[j], bias[j]);
     store_pack(target, pack);
   }
   if (row < at.end) {  // the incomplete row
     const std::int64_t first = (row * tiling.columns + at.column) * N;
     for (int j = 0; j < N; ++j) {
-      if (first + j < pixels * channels) y[first + j] = T(load(y[first + j]) + bias[j]);
+      if (first + j < pixels * channels) y[first + j] = out(y[first + j], bias[j]);
     }
   }
 }
 
-/// First stage: the sums of a chunk of rows, partial [row chunks, elements a row]. Four blocks a
+/// First stage: the sums of a chunk of rows, partial [row chunks, elements a row]. With kRelu, y is
+/// the output of ReLU, and dy becomes the gradient before it on the way. Four blocks a
 /// multiprocessor are enough: told so, the compiler keeps the loads in flight instead of saving
 /// registers.
-template <int N, class T>
+template <int N, bool kRelu, class T>
 __global__ void __launch_bounds__(kBlockThreads, 4)
-    bias_backward_kernel(ColumnTiling tiling, const T* dy, std::int64_t pixels,
+    bias_backward_kernel(ColumnTiling tiling, const T* y, T* dy, std::int64_t pixels,
                          std::int64_t channels, double* partial) {
   __shared__ double sums[N][kBlockThreads + 1];  // one more: other banks
   const ThreadColumn at = thread_column(tiling);
@@ -105,24 +120,53 @@ __global__ void __launch_bounds__(kBlockThreads, 4)
   const auto add = [&](const Pack<T, N>& pack) {
     for (int j = 0; j < N; ++j) sum[j] += static_cast<double>(load(pack.element[j]));
   };
+  const auto before_relu = [](T output, T gradient) {
+    return T(relu_gradient(load(output), load(gradient)));
+  };
+  const auto add_before_relu = [&](const Pack<T, N>& output, Pack<T, N> pack, std::int64_t first) {
+    for (int j = 0; j < N; ++j) pack.element[j] = before_relu(output.element[j], pack.element[j]);
+    store_pack(dy + first, pack);
+    add(pack);
+  };
   const std::int64_t full_end = at.end < tiling.full_rows ? at.end : tiling.full_rows;
   const std::int64_t left = full_end > at.first ? full_end - at.first : 0;
   const int steps = static_cast<int>(ceil_div<std::int64_t>(left, tiling.rows_at_once));
   const std::int64_t stride = tiling.columns * tiling.rows_at_once * N;
-  const T* source = dy + (at.first * tiling.columns + at.column) * N;
-  constexpr int kAhead = 4;  // loads in flight before the first sum needs one
+  const std::int64_t begin = (at.first * tiling.columns + at.column) * N;
+  constexpr int kAhead = kRelu ? 2 : 4;  // packs in flight before the first sum needs one
   int step = 0;
   for (; step + kAhead <= steps; step += kAhead) {
-    Pack<T, N> packs[kAhead];
-    for (int i = 0; i < kAhead; ++i) packs[i] = load_pack<N>(source + (step + i) * stride);
-    for (int i = 0; i < kAhead; ++i) add(packs[i]);
+    Pack<T, N> packs[kAhead], outputs[kAhead];
+    const auto at_step = [&](int i) { return begin + (step + i) * stride; };
+    for (int i = 0; i < kAhead; ++i) {
+      packs[i] = load_pack<N>(dy + at_step(i));
+      if (kRelu) outputs[i] = load_pack<N>(y + at_step(i));
+    }
+    for (int i = 0; i < kAhead; ++i) {
+      if (kRelu) {
+        add_before_relu(outputs[i], packs[i], at_step(i));
+      } else {
+        add(packs[i]);
+      }
+    }
   }
-  for (; step < steps; ++step) add(load_pack<N>(source + step * stride));
+  for (; step < steps; ++step) {
+    const std::int64_t first = begin + step * stride;
+    const Pack<T, N> pack = load_pack<N>(dy + first);
+    if (kRelu) {
+      add_before_relu(load_pack<N>(y + first), pack, first);
+    } else {
+      add(pack);
+    }
+  }
   const std::int64_t row = at.first + std::int64_t{steps} * tiling.rows_at_once;
   if (row < at.end) {  // the incomplete row
     const std::int64_t first = (row * tiling.columns + at.column) * N;
     for (int j = 0; j < N; ++j) {
-      if (first + j < pixels * channels) sum[j] += static_cast<double>(load(dy[first + j]));
+      if (first + j >= pixels * channels) break;
+      T& gradient = dy[first + j];
+      if (kRelu) gradient = before_relu(y[first + j], gradient);
+      sum[j] += static_cast<double>(load(gradient));
     }
   }
   for (int j = 0; j < N; ++j) sums[j][threadIdx.x] = sum[j];
@@ -162,6 +206,36 @@ LaunchShape shape_of(const ColumnTiling& tiling) {
   return {static_cast<unsigned>(tiling.blocks()), kBlockThreads};
 }
 
+template <bool kRelu, class T>
+void launch_bias_forward(const T* b, T* y, std::int64_t pixels, std::int64_t channels,
+                         cudaStream_t stream) {
+  if (pixels * channels == 0) return;
+  with_width<kPackElements<T>>(is_aligned(b, y), [&](auto width) {
+    const ColumnTiling tiling = bias_forward_tiling(pixels, channels, width.value);
+    TANDEM_CUDA_TRY(launch(bias_forward_kernel<width.value, kRelu, T>, shape_of(tiling), stream,
+                           tiling, b, y, pixels, channels));
+  });
+}
+
+template <bool kRelu, class T>
+void launch_bias_backward(const T* y, T* dy, float* db, std::int64_t pixels, std::int64_t channels,
+                          void* workspace, cudaStream_t stream) {
+  if (channels == 0) return;
+  double* partial = static_cast<double*>(workspace);
+  std::int64_t terms = 0;
+  if (pixels > 0) {
+    with_width<kPackElements<T>>(is_aligned(dy, kRelu ? y : dy), [&](auto width) {
+      const ColumnTiling tiling = bias_backward_tiling(pixels, channels, width.value);
+      terms = tiling.row_chunks * tiling.pixels_a_row;
+      TANDEM_CUDA_TRY(launch(bias_backward_kernel<width.value, kRelu, T>, shape_of(tiling), stream,
+                             tiling, y, dy, pixels, channels, partial));
+    });
+  }
+  const LaunchShape shape = {
+      static_cast<unsigned>(ceil_div<std::int64_t>(channels * 32, kBlockThreads)), kBlockThreads};
+  TANDEM_CUDA_TRY(launch(bias_backward_sum_kernel, shape, stream, partial, terms, channels, db));
+}
+
 }  // namespace
 
 template <class T>
@@ -194,39 +268,38 @@ void relu_backward(const T* y, T* dy, std::int64_t count, cudaStream_t stream) {
 template <class T>
 void bias_forward(const T* b, T* y, std::int64_t pixels, std::int64_t channels,
                   cudaStream_t stream) {
-  if (pixels * channels == 0) return;
-  with_width<kPackElements<T>>(is_aligned(b, y), [&](auto width) {
-    const ColumnTiling tiling = bias_forward_tiling(pixels, channels, width.value);
-    TANDEM_CUDA_TRY(launch(bias_forward_kernel<width.value, T>, shape_of(tiling), stream, tiling, b,
-                           y, pixels, channels));
-  });
+  launch_bias_forward<false>(b, y, pixels, channels, stream);
+}
+
+template <class T>
+void bias_relu_forward(const T* b, T* y, std::int64_t pixels, std::int64_t channels,
+                       cudaStream_t stream) {
+  launch_bias_forward<true>(b, y, pixels, channels, stream);
 }
 
 template <class T>
 void bias_backward(const T* dy, float* db, std::int64_t pixels, std::int64_t channels,
                    void* workspace, cudaStream_t stream) {
-  if (channels == 0) return;
-  double* partial = static_cast<double*>(workspace);
-  std::int64_t terms = 0;
-  if (pixels > 0) {
-    with_width<kPackElements<T>>(is_aligned(dy), [&](auto width) {
-      const ColumnTiling tiling = bias_backward_tiling(pixels, channels, width.value);
-      terms = tiling.row_chunks * tiling.pixels_a_row;
-      TANDEM_CUDA_TRY(launch(bias_backward_kernel<width.value, T>, shape_of(tiling), stream, tiling,
-                             dy, pixels, channels, partial));
-    });
-  }
-  const LaunchShape shape = {
-      static_cast<unsigned>(ceil_div<std::int64_t>(channels * 32, kBlockThreads)), kBlockThreads};
-  TANDEM_CUDA_TRY(launch(bias_backward_sum_kernel, shape, stream, partial, terms, channels, db));
+  // Without ReLU dy is only read.
+  launch_bias_backward<false, T>(nullptr, const_cast<T*>(dy), db, pixels, channels, workspace,
+                                 stream);
 }
 
-#define TANDEM_INSTANTIATE(T)                                                              \
-  template void u8_to_float(const ImageShape&, const std::uint8_t*, float, ImageOrder, T*, \
-                            cudaStream_t);                                                 \
-  template void relu_forward(T*, std::int64_t, cudaStream_t);                              \
-  template void relu_backward(const T*, T*, std::int64_t, cudaStream_t);                   \
-  template void bias_forward(const T*, T*, std::int64_t, std::int64_t, cudaStream_t);      \
+template <class T>
+void relu_bias_backward(const T* y, T* dy, float* db, std::int64_t pixels, std::int64_t channels,
+                        void* workspace, cudaStream_t stream) {
+  launch_bias_backward<true>(y, dy, db, pixels, channels, workspace, stream);
+}
+
+#define TANDEM_INSTANTIATE(T)                                                               \
+  template void u8_to_float(const ImageShape&, const std::uint8_t*, float, ImageOrder, T*,  \
+                            cudaStream_t);                                                  \
+  template void relu_forward(T*, std::int64_t, cudaStream_t);                               \
+  template void relu_backward(const T*, T*, std::int64_t, cudaStream_t);                    \
+  template void bias_forward(const T*, T*, std::int64_t, std::int64_t, cudaStream_t);       \
+  template void bias_relu_forward(const T*, T*, std::int64_t, std::int64_t, cudaStream_t);  \
+  template void relu_bias_backward(const T*, T*, float*, std::int64_t, std::int64_t, void*, \
+                                   cudaStream_t);                                           \
   template void bias_backward(const T*, float*, std::int64_t, std::int64_t, void*, cudaStream_t)
 TANDEM_INSTANTIATE(float);
 TANDEM_INSTANTIATE(bf16);

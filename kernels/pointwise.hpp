@@ -33,6 +33,15 @@ void relu_backward(const T* y, T* dy, std::int64_t count);
 template <class T>
 void bias_forward(const T* b, T* y, std::int64_t pixels, std::int64_t channels);
 
+/// bias_forward and relu_forward in one pass, with their bits.
+template <class T>
+void bias_relu_forward(const T* b, T* y, std::int64_t pixels, std::int64_t channels);
+
+/// relu_backward and bias_backward (of the new dy) in one pass, with their bits.
+template <class T>
+void relu_bias_backward(const T* y, T* dy, Accumulator<T>* db, std::int64_t pixels,
+                        std::int64_t channels);
+
 /// db [channels] = sum over pixels of dy [pixels, channels]. Summed in double in the order of the
 /// pixels and rounded once, so that with S the sum of |dy| of a channel the error is at most
 /// gamma(pixels - 1) * S with the roundoff of double, plus half an ulp of the result.
@@ -61,6 +70,10 @@ template <class T>
 void bias_forward(const T* b, T* y, std::int64_t pixels, std::int64_t channels,
                   CUstream_st* stream);
 
+template <class T>
+void bias_relu_forward(const T* b, T* y, std::int64_t pixels, std::int64_t channels,
+                       CUstream_st* stream);
+
 /// How the first of two stages of the sum is shared out, for packs of `pack` elements. At most 1024
 /// blocks: enough to fill the GPUs there are, few enough that the second stage is short.
 constexpr ColumnTiling bias_backward_tiling(std::int64_t pixels, std::int64_t channels, int pack) {
@@ -85,6 +98,11 @@ constexpr std::size_t bias_backward_workspace_bytes(std::int64_t pixels, std::in
 template <class T>
 void bias_backward(const T* dy, float* db, std::int64_t pixels, std::int64_t channels,
                    void* workspace, CUstream_st* stream);
+
+/// The bits of cuda::relu_backward and cuda::bias_backward where y and dy are aligned alike.
+template <class T>
+void relu_bias_backward(const T* y, T* dy, float* db, std::int64_t pixels, std::int64_t channels,
+                        void* workspace, CUstream_st* stream);
 
 }  // namespace cuda
 

@@ -40,6 +40,19 @@ void bias_forward(const T* b, T* y, std::int64_t pixels, std::int64_t channels) 
 }
 
 template <class T>
+void bias_relu_forward(const T* b, T* y, std::int64_t pixels, std::int64_t channels) {
+  bias_forward(b, y, pixels, channels);
+  relu_forward(y, pixels * channels);
+}
+
+template <class T>
+void relu_bias_backward(const T* y, T* dy, Accumulator<T>* db, std::int64_t pixels,
+                        std::int64_t channels) {
+  relu_backward(y, dy, pixels * channels);
+  bias_backward(dy, db, pixels, channels);
+}
+
+template <class T>
 void bias_backward(const T* dy, Accumulator<T>* db, std::int64_t pixels, std::int64_t channels) {
   constexpr std::int64_t kBlock = 256;  // channels whose sums stay in the first-level cache
   for (std::int64_t first = 0; first < channels; first += kBlock) {
@@ -55,11 +68,13 @@ void bias_backward(const T* dy, Accumulator<T>* db, std::int64_t pixels, std::in
   }
 }
 
-#define TANDEM_INSTANTIATE(T)                                                               \
-  template void u8_to_float(const ImageShape&, const std::uint8_t*, float, ImageOrder, T*); \
-  template void relu_forward(T*, std::int64_t);                                             \
-  template void relu_backward(const T*, T*, std::int64_t);                                  \
-  template void bias_forward(const T*, T*, std::int64_t, std::int64_t);                     \
+#define TANDEM_INSTANTIATE(T)                                                                  \
+  template void u8_to_float(const ImageShape&, const std::uint8_t*, float, ImageOrder, T*);    \
+  template void relu_forward(T*, std::int64_t);                                                \
+  template void relu_backward(const T*, T*, std::int64_t);                                     \
+  template void bias_forward(const T*, T*, std::int64_t, std::int64_t);                        \
+  template void bias_relu_forward(const T*, T*, std::int64_t, std::int64_t);                   \
+  template void relu_bias_backward(const T*, T*, Accumulator<T>*, std::int64_t, std::int64_t); \
   template void bias_backward(const T*, Accumulator<T>*, std::int64_t, std::int64_t)
 TANDEM_INSTANTIATE(float);
 TANDEM_INSTANTIATE(bf16);

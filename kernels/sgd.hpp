@@ -8,12 +8,32 @@
 
 #include <cstdint>
 #include <tandem/kernels/batch_header.hpp>
+#include <tandem/kernels/bf16.hpp>
 
 struct CUstream_st;  // what a cudaStream_t points to
 
 namespace tandem {
 
+/// Most tensors that one call of sgd_many takes.
+inline constexpr int kMaxSgdTensors = 32;
+
+/// One tensor of many: sums of gradients, velocities (null: none), weights, and the bf16 copy of
+/// the weights that layers read (null: none). All [elements].
+template <class T>
+struct SgdTensor {
+  const T* dw = nullptr;
+  T* v = nullptr;
+  T* w = nullptr;
+  bf16* copy = nullptr;
+  std::int64_t elements = 0;
+};
+
 namespace host {
+
+/// sgd or sgd_momentum of each tensor, and copy = bf16(w). T is float or double. Nothing is written
+/// where the header's count is 0.
+template <class T>
+void sgd_many(const BatchHeader& header, const SgdTensor<T>* tensors, int count);
 
 /// dw, w [count]. T is float or double.
 template <class T>
@@ -33,6 +53,11 @@ void sgd(const BatchHeader* header, const float* dw, float* w, std::int64_t coun
          CUstream_st* stream);
 void sgd_momentum(const BatchHeader* header, const float* dw, float* v, float* w,
                   std::int64_t count, CUstream_st* stream);
+
+/// One kernel for all of them. `tensors` is host memory, at most kMaxSgdTensors; what it points to
+/// starts at multiples of 16 bytes.
+void sgd_many(const BatchHeader* header, const SgdTensor<float>* tensors, int count,
+              CUstream_st* stream);
 
 }  // namespace cuda
 

@@ -318,7 +318,7 @@ Planned make_plan(const EngineConfig& config, bool training) {
   } else {
     add_predict_stage(plan, config, planned.trained, batch);
   }
-  planned.plan = std::move(plan).build();
+  planned.plan = fuse(std::move(plan).build(), config.fuse);
   return planned;
 }
 
@@ -447,6 +447,9 @@ Parameters Trainer::trained() const {
 }
 
 Parameters Trainer::gradients() const {
+  if (impl_->config.fuse.update)
+    throw Error(ErrorCode::usage,
+                "there are no gradients: fuse.update applies them where they are made");
   Parameters sums =
       read_part(impl_->scheduler, impl_->planned.trained.gradients, impl_->config.trained);
   const auto count = static_cast<float>(std::max<std::int64_t>(impl_->last.valid_count, 1));

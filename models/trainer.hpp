@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <tandem/engine/backend.hpp>
+#include <tandem/engine/fuse.hpp>
 #include <tandem/engine/loader.hpp>
 #include <tandem/engine/scheduler.hpp>
 #include <tandem/models/parameters.hpp>
@@ -43,6 +44,7 @@ struct EngineConfig {
   bool augment_on_cpu = false;
   bool plain_augment = false;  ///< one kernel a part instead of the fused one
   Precision precision = Precision::fp32;
+  FuseOptions fuse;      ///< which operations are put together; none: the plain plan
   bool momentum = true;  ///< keep a velocity a weight; off: plain SGD
   int slots = 2;         ///< R
   int input_slots = 4;
@@ -78,7 +80,8 @@ class Trainer {
   void set_trained(const Parameters& values);
   Parameters frozen() const;
   Parameters trained() const;
-  /// Gradients of the last step, divided by its valid count, in PyTorch's order.
+  /// Gradients of the last step, divided by its valid count, in PyTorch's order. Throws
+  /// Error{usage} where `fuse.update` keeps none.
   Parameters gradients() const;
 
   std::vector<InputSlot> inputs() const;

@@ -449,6 +449,49 @@ TEST_F(Kernels, BiasBackwardOfNoPixelsIsZero) {
   expect_same(std::vector<float>(11, 0.0f), db, "db");
 }
 
+/// The fused kernels against the two that each stands for, bit for bit.
+template <class T>
+void check_fused(std::int64_t pixels, std::int64_t channels, std::size_t offset) {
+  SCOPED_TRACE(std::to_string(pixels) + " pixels, " + std::to_string(channels) +
+               " channels, offset " + std::to_string(offset));
+  const std::int64_t count = pixels * channels;
+  const std::vector<T> b = numbers<T>(channels, 4);
+  const std::vector<T> y = numbers_and_specials<T>(count, 5), dy = numbers<T>(count, 6);
+  const auto workspace = GuardedVector<unsigned char>::poisoned(
+      cuda::bias_backward_workspace_bytes(pixels, channels, sizeof(T)));
+
+  const GuardedVector<T> device_b(b, offset), plain_y(y, offset), fused_y(y, offset);
+  run([&](cudaStream_t stream) {
+    cuda::bias_forward(device_b.data(), plain_y.data(), pixels, channels, stream);
+    cuda::relu_forward(plain_y.data(), count, stream);
+    cuda::bias_relu_forward(device_b.data(), fused_y.data(), pixels, channels, stream);
+  });
+  expect_same(plain_y.to_host(), fused_y, "y of bias and ReLU");
+
+  const GuardedVector<T> plain_dy(dy, offset), fused_dy(dy, offset);
+  const auto db = GuardedVector<float>::poisoned(static_cast<std::size_t>(channels));
+  run([&](cudaStream_t stream) {
+    cuda::relu_backward(plain_y.data(), plain_dy.data(), count, stream);
+    cuda::relu_bias_backward(plain_y.data(), fused_dy.data(), db.data(), pixels, channels,
+                             workspace.data(), stream);
+  });
+  EXPECT_TRUE(workspace.intact()) << "the workspace is too small";
+  expect_same(plain_dy.to_host(), fused_dy, "dy before ReLU");
+  expect_same(bias_backward(plain_dy, pixels, channels), db, "db");
+  expect_same(fused_y.to_host(), plain_y, "y is only read");
+}
+
+TEST_F(Kernels, FusedPointwiseHasTheBitsOfItsParts) {
+  for (const std::size_t offset : kOffsets) {
+    for (const std::int64_t channels : kChannels) {
+      for (const std::int64_t pixels : kPixels) {
+        check_fused<float>(pixels, channels, offset);
+        check_fused<bf16>(pixels, channels, offset);
+      }
+    }
+  }
+}
+
 TEST_F(KernelsLarge, BiasOfTheWorkload) {
   constexpr std::int64_t kPixelsOfBatch = std::int64_t{128} * 256 * 256;
   check_bias_forward<bf16>(kPixelsOfBatch, 16, 0);

@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <deque>
 #include <cstring>
 #include <limits>
 #include <tandem/kernels/batch_header.hpp>
@@ -92,6 +93,54 @@ TEST_F(SgdKernel, EqualsTheTwinBitForBit) {
   for (const std::size_t count : {1, 255, 256, 257, 100003}) {
     SCOPED_TRACE(count);
     compare(count, 517);
+  }
+}
+
+TEST_F(SgdKernel, ManyTensorsEqualTheTwinBitForBit) {
+  const std::size_t counts[] = {1, 4096, 100003, 10, (std::size_t{1} << 21) + 5, 0, 257};
+  for (const std::int64_t valid_count : {517, 0}) {
+    const BatchHeader header = header_for(valid_count);
+    std::vector<std::vector<float>> dw, v, w;
+    std::vector<std::vector<bf16>> copies;
+    std::deque<DeviceVector<float>> device_dw, device_v, device_w;  // they do not move
+    std::deque<DeviceVector<bf16>> device_copies;
+    std::vector<SgdTensor<float>> on_host, on_device;
+    for (std::size_t i = 0; i < std::size(counts); ++i) {
+      dw.push_back(numbers(counts[i], 0));
+      v.push_back(numbers(counts[i], 1));
+      w.push_back(numbers(counts[i], 2));
+      copies.emplace_back(counts[i] + kGuard, bf16(-7.0f));
+    }
+    for (std::size_t i = 0; i < std::size(counts); ++i) {
+      device_dw.emplace_back(dw[i]);
+      device_v.emplace_back(v[i]);
+      device_w.emplace_back(w[i]);
+      device_copies.emplace_back(copies[i]);
+      const bool velocity = i % 2 == 0, copy = i % 3 != 2;
+      const auto elements = static_cast<std::int64_t>(counts[i]);
+      on_host.push_back({dw[i].data(), velocity ? v[i].data() : nullptr, w[i].data(),
+                         copy ? copies[i].data() : nullptr, elements});
+      on_device.push_back({device_dw[i].data(), velocity ? device_v[i].data() : nullptr,
+                           device_w[i].data(), copy ? device_copies[i].data() : nullptr, elements});
+    }
+    const DeviceVector<BatchHeader> device_header({header});
+    const int count = static_cast<int>(on_host.size());
+    host::sgd_many(header, on_host.data(), count);
+    cudaStream_t stream = nullptr;
+    TANDEM_CUDA_TRY(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    cuda::sgd_many(device_header.data(), on_device.data(), count, stream);
+    TANDEM_CUDA_TRY(cudaStreamSynchronize(stream));
+    TANDEM_CUDA_TRY(cudaStreamDestroy(stream));
+    for (std::size_t i = 0; i < std::size(counts); ++i) {
+      SCOPED_TRACE(counts[i]);
+      EXPECT_TRUE(same_bits(w[i], device_w[i].to_host())) << "weights";
+      EXPECT_TRUE(same_bits(v[i], device_v[i].to_host())) << "velocities";
+      EXPECT_TRUE(same_bits(dw[i], device_dw[i].to_host())) << "gradients are only read";
+      const std::vector<bf16> narrow = device_copies[i].to_host();
+      EXPECT_TRUE(same_bits(std::vector<float>(copies[i].begin(), copies[i].end()),
+                            std::vector<float>(narrow.begin(), narrow.end())))
+          << "copies";
+    }
   }
 }
 

@@ -8,6 +8,7 @@
 #include <tandem/engine/error.hpp>
 #include <tandem/engine/registry.hpp>
 #include <tandem/kernels/augment.hpp>
+#include <tandem/kernels/sgd.hpp>
 #include <tandem/tests/support/op_cases.hpp>
 
 namespace tandem::test {
@@ -53,6 +54,8 @@ Layout layout_of(OpKind kind) {
     case OpKind::tconv2x2_forward:
     case OpKind::tconv2x2_backward_data:
     case OpKind::tconv2x2_backward_weights:
+    case OpKind::conv2x2_update:
+    case OpKind::tconv2x2_update:
       return Layout::zorder;
     default:
       return Layout::nhwc;
@@ -69,7 +72,14 @@ class EveryCheck : public testing::TestWithParam<int> {
  protected:
   OpKind kind() const { return static_cast<OpKind>(GetParam()); }
 };
-INSTANTIATE_TEST_SUITE_P(Ops, EveryCheck, testing::Range(0, static_cast<int>(OpKind::callable)),
+/// sgd_many has as many operands as there are tensors; see SgdMany below.
+std::vector<int> kinds_with_fixed_operands() {
+  std::vector<int> kinds;
+  for (int kind = 0; kind < static_cast<int>(OpKind::callable); ++kind)
+    if (kind != static_cast<int>(OpKind::sgd_many)) kinds.push_back(kind);
+  return kinds;
+}
+INSTANTIATE_TEST_SUITE_P(Ops, EveryCheck, testing::ValuesIn(kinds_with_fixed_operands()),
                          kind_test_name);
 
 TEST_P(EveryCheck, AcceptsAllCases) {
@@ -107,6 +117,7 @@ bool is_free(OpKind kind, std::size_t operand, char dimension) {
     case OpKind::argmax:
       return operand == 0 && dimension == 'c';
     case OpKind::bias_forward:
+    case OpKind::bias_relu_forward:
       return operand == 1 && dimension != 'c';
     case OpKind::bias_backward:
       return operand == 0 && dimension != 'c';
@@ -192,6 +203,53 @@ TEST_P(EveryCheck, RefusesAnEmptyTensor) {
   }
 }
 
+TEST(SgdMany, RefusesWhatIsNoListOfTensors) {
+  const Operation all = good(OpKind::sgd_many);  // header, dw v w copy, dw w
+  EXPECT_FALSE(refused(all));
+  const auto without = [&](std::initializer_list<std::size_t> operands) {
+    Operation op = all;
+    op.operands.clear();
+    for (std::size_t i = 0; i < all.operands.size(); ++i)
+      if (std::find(operands.begin(), operands.end(), i) == operands.end())
+        op.operands.push_back(all.operands[i]);
+    return op;
+  };
+  // What may be left out: a copy, a velocity, a tensor.
+  EXPECT_FALSE(refused(without({4})));
+  EXPECT_FALSE(refused(without({2})));
+  EXPECT_FALSE(refused(without({1, 2, 3, 4})));
+  EXPECT_TRUE(refused(without({0}))) << "no header";
+  EXPECT_TRUE(refused(without({1}))) << "no gradient";
+  EXPECT_TRUE(refused(without({2, 3}))) << "no weight";
+  EXPECT_TRUE(refused(without({6})));
+  EXPECT_TRUE(refused(without({1, 2, 3, 4, 5, 6}))) << "no tensor";
+  EXPECT_TRUE(refused(without({0, 1, 2, 3, 4, 5, 6})));
+  for (std::size_t i = 0; i < all.operands.size(); ++i) {
+    Operation op = all;
+    op.operands[i].access = Access::write;
+    EXPECT_EQ(static_cast<bool>(refused(op)), all.operands[i].access != Access::write) << i;
+    if (i == 0) continue;
+    for (const std::int64_t size : {std::int64_t{0}, op.operands[i].desc.n + 1}) {
+      op = all;
+      op.operands[i].desc.n = size;
+      EXPECT_TRUE(refused(op)) << i << " with n " << size;
+    }
+    for (const DType type : {DType::u8, DType::bf16, DType::f32, DType::f64}) {
+      op = all;
+      if (op.operands[i].desc.dtype == type) continue;
+      op.operands[i].desc.dtype = type;
+      EXPECT_TRUE(refused(op)) << i << " as " << name_of(type);
+    }
+  }
+  Operation op = all;
+  op.operands[0].desc = byte_desc(8);
+  EXPECT_TRUE(refused(op));
+  op = without({2, 4});
+  while (op.operands.size() < 1 + 2 * (kMaxSgdTensors + 1) && op.operands.size() < kMaxOperands + 1)
+    op.operands.insert(op.operands.end(), {all.operands[5], all.operands[6]});
+  EXPECT_TRUE(refused(op)) << "too many";
+}
+
 // Layouts.
 
 TEST(OpsCheck, TwoByTwoLayersAndMixedLayersNeedTheirLayout) {
@@ -204,7 +262,8 @@ TEST(OpsCheck, TwoByTwoLayersAndMixedLayersNeedTheirLayout) {
   const Images z_order_only = {
       {OpKind::conv2x2_forward, {0, 2}},          {OpKind::conv2x2_backward_data, {0, 2}},
       {OpKind::tconv2x2_forward, {0, 2}},         {OpKind::tconv2x2_backward_data, {0, 2}},
-      {OpKind::conv2x2_backward_weights, {0, 1}}, {OpKind::tconv2x2_backward_weights, {0, 1}}};
+      {OpKind::conv2x2_backward_weights, {0, 1}}, {OpKind::tconv2x2_backward_weights, {0, 1}},
+      {OpKind::conv2x2_update, {1, 2}},           {OpKind::tconv2x2_update, {1, 2}}};
   for (const auto& [kind, images] : z_order_only) {
     for (std::size_t i : images) {
       for (Layout layout : {Layout::nhwc, Layout::nchw, Layout::flat}) {

@@ -139,7 +139,7 @@ TEST(Validate, AnOperationHasNoMoreOperandsThanABackendTakes) {
   while (operands.size() < kMaxOperands) operands.push_back(operands[1]);
   EXPECT_NO_THROW(validate(plan));
   operands.push_back(operands[1]);
-  expect_refused(plan, {"fill", "17", "16"});
+  expect_refused(plan, {"fill", std::to_string(kMaxOperands + 1), std::to_string(kMaxOperands)});
 }
 
 TEST(Validate, SlotsStagesAndIndicesAreInRange) {

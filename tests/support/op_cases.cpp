@@ -58,6 +58,7 @@ std::vector<DType> storage_types(OpKind kind) {
     case OpKind::argmax:  // of logits
     case OpKind::sgd:     // on master weights
     case OpKind::sgd_momentum:
+    case OpKind::sgd_many:
       return {DType::f32, DType::f64};
     default:
       return {DType::f32, DType::bf16, DType::f64};
@@ -203,6 +204,7 @@ void set_count(BatchHeader& header, std::int64_t count) {
   header.inverse_count = count > 0 ? 1.0f / static_cast<float>(count) : 0.0f;
   header.minus_rate_over_count =
       count > 0 ? -header.learning_rate / static_cast<float>(count) : 0.0f;
+  header.keep = count > 0 ? 1.0f - header.learning_rate * header.weight_decay : 1.0f;
 }
 
 std::string kind_name(OpKind kind) { return op_info(kind).name; }
@@ -348,6 +350,32 @@ OpCase make_case(OpKind kind, DType type, Layout layout, const CaseSizes& s, Lay
           .read_write("v", conv_weight(type, 2))
           .read_write("w", conv_weight(type, 2));
       break;
+    case OpKind::bias_relu_forward:
+      build.read("b", bias(type)).read_write("y", y);
+      break;
+    case OpKind::relu_bias_backward:
+      build.read("y", y).read_write("dy", y).write("db", bias(wide));
+      break;
+    case OpKind::conv1x1_update:
+      build.header().read("x", x).read("dy", y).read_write("w", conv_weight(wide, 1));
+      break;
+    case OpKind::conv2x2_update:
+      build.header().read("x", doubled).read("dy", y).read_write("w", conv_weight(wide, 2));
+      break;
+    case OpKind::tconv2x2_update:
+      build.header().read("x", x).read("dy", doubled_k).read_write("w", tconv_weight(wide));
+      break;
+    case OpKind::sgd_many: {
+      TensorDesc copy = conv_weight(DType::bf16, 2);
+      build.header()
+          .read("dw", conv_weight(type, 2))
+          .read_write("v", conv_weight(type, 2))
+          .read_write("w", conv_weight(type, 2))
+          .write("copy", copy)
+          .read("dw of bias", bias(type))
+          .read_write("bias", bias(type));
+      break;
+    }
     case OpKind::callable:
       throw std::logic_error("a callable has no cases of its own");
   }
@@ -379,6 +407,8 @@ std::vector<CaseSizes> large_sizes(OpKind kind) {
       return {{"large", 3, 3, 37, 31, 32, 33, 20}};
     case OpKind::bias_forward:
     case OpKind::bias_backward:
+    case OpKind::bias_relu_forward:
+    case OpKind::relu_bias_backward:
       return {{"large", 3, 3, 5, 3, 4, 1, 1030}};
     case OpKind::softmax_cross_entropy:
     case OpKind::argmax:
@@ -410,6 +440,8 @@ std::vector<OpCase> op_cases(OpKind kind) {
     case OpKind::tconv2x2_forward:
     case OpKind::tconv2x2_backward_data:
     case OpKind::tconv2x2_backward_weights:
+    case OpKind::conv2x2_update:
+    case OpKind::tconv2x2_update:
       layouts = {{Layout::zorder, Layout::zorder}};
       break;
     case OpKind::copy:
@@ -423,6 +455,9 @@ std::vector<OpCase> op_cases(OpKind kind) {
     case OpKind::bias_backward:
     case OpKind::relu_forward:
     case OpKind::relu_backward:
+    case OpKind::bias_relu_forward:
+    case OpKind::relu_bias_backward:
+    case OpKind::conv1x1_update:
       layouts = {{Layout::nhwc, Layout::nhwc}, {Layout::zorder, Layout::zorder}};
       break;
     default:
@@ -453,7 +488,7 @@ void redraw(OpCase& op_case, std::size_t operand) {
   if (op_case.is_header(operand)) {
     op_case.header.step += 1;
     op_case.header.learning_rate *= 2;
-    op_case.header.minus_rate_over_count *= 2;
+    set_count(op_case.header, op_case.header.valid_count);
     return;
   }
   const Operand& o = op_case.operation.operands.at(operand);

@@ -346,6 +346,57 @@ Outputs sgd_momentum(const Operation& op, const Raster& dw, const Raster& v, con
   return {{}, {}, velocities, weights};
 }
 
+Outputs relu_bias_backward(const Operation& op, const Raster& y, Raster dy) {
+  const TensorDesc& db = op.operands[2].desc;
+  std::vector<DotProduct> sums(static_cast<std::size_t>(db.c));
+  for (std::size_t i = 0; i < dy.size(); ++i) {
+    if (!(y[i] > 0)) dy[i] = 0;
+    sums[i % sums.size()].add(dy[i], 1);
+  }
+  std::vector<Expected> result;
+  for (const DotProduct& s : sums)
+    result.push_back({s.value, sum_tolerance(s.terms, db.dtype) * s.magnitude});
+  return {{}, exact(dy), result};
+}
+
+/// A weight that keeps most of itself and loses a step along its gradient. The gradient has the
+/// error of its sum; then come two products, a sum, and what the header's factors are rounded by.
+Outputs weight_update(const Operation& op, const std::vector<Raster>& v, std::int64_t side,
+                      bool transposed, const BatchHeader& header) {
+  const auto d = [&](int i) -> const TensorDesc& { return op.operands.at(i).desc; };
+  const int in = transposed ? 2 : 1, out = transposed ? 1 : 2;
+  const std::vector<Expected> gradients =
+      derivative({d(in), d(3), d(out), side, 0}, By::weight, &v[in], nullptr, &v[out]);
+  if (header.valid_count == 0) return {{}, {}, {}, exact(v[3])};
+  const DType type = op.operands[3].desc.dtype;
+  const double rate = header.learning_rate / static_cast<double>(header.valid_count);
+  const double keep = 1 - static_cast<double>(header.learning_rate) * header.weight_decay;
+  const double keep_error = gamma(2, unit_roundoff(DType::f32));
+  std::vector<Expected> result;
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    const double step = rate * gradients[i].value, kept = keep * v[3][i];
+    const double magnitude = std::abs(kept) + std::abs(step);
+    result.push_back({kept - step, rounding_tolerance(3, type) * magnitude +
+                                       rate * gradients[i].bound * (1 + 1e-6) +
+                                       header_error(step) + keep_error * std::abs(kept)});
+  }
+  return {{}, {}, {}, result};
+}
+
+/// header, dw, v, w, copy, dw of bias, bias.
+Outputs sgd_many(const Operation& op, const std::vector<Raster>& v, const BatchHeader& header) {
+  Operation first = op, second = op;
+  first.operands = {op.operands[0], op.operands[1], op.operands[2], op.operands[3]};
+  second.operands = {op.operands[0], op.operands[5], op.operands[6]};
+  const Outputs momentum = sgd_momentum(first, v[1], v[2], v[3], header);
+  const Outputs plain = sgd(second, v[5], v[6], header);
+  std::vector<Expected> copy;
+  for (const Expected& w : momentum[3])
+    copy.push_back(
+        stored(w.value, w.bound + unit_roundoff(DType::f32) * std::abs(w.value), DType::bf16));
+  return {{}, {}, momentum[2], momentum[3], copy, {}, plain[2]};
+}
+
 }  // namespace
 
 Outputs oracle(const Operation& op, const std::vector<Raster>& v, const BatchHeader& header) {
@@ -406,6 +457,21 @@ Outputs oracle(const Operation& op, const std::vector<Raster>& v, const BatchHea
       return sgd(op, v[1], v[2], header);
     case OpKind::sgd_momentum:
       return sgd_momentum(op, v[1], v[2], v[3], header);
+    case OpKind::bias_relu_forward: {
+      Outputs outputs = bias_forward(op, v[0], v[1]);
+      for (Expected& e : outputs[1]) e.value = std::max(e.value, 0.0);
+      return outputs;
+    }
+    case OpKind::relu_bias_backward:
+      return relu_bias_backward(op, v[0], v[1]);
+    case OpKind::conv1x1_update:
+      return weight_update(op, v, 1, false, header);
+    case OpKind::conv2x2_update:
+      return weight_update(op, v, 2, false, header);
+    case OpKind::tconv2x2_update:
+      return weight_update(op, v, 2, true, header);
+    case OpKind::sgd_many:
+      return sgd_many(op, v, header);
     case OpKind::augment:  // see OpCase::expected()
     case OpKind::callable:
       break;
