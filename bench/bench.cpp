@@ -29,6 +29,7 @@ struct BenchOptions {
   double learning_rate = 1e-3, momentum = 0, observe = 2;
   std::string input = "loader", scheme = "torch", device = "auto", plan, json;
   std::string augment = "gpu";  // classify
+  std::vector<std::string> fuse{"all"};
   bool quiet = false;
 };
 
@@ -50,7 +51,8 @@ struct BenchRun {
       step_ends;  // seconds from the start until the host heard that a step was complete
   std::vector<std::pair<std::string, double>> stage_seconds;  // each stage alone, one execution
   std::size_t memory_bytes = 0;
-  std::string plan_hash;
+  int graphs = 0;
+  std::string no_graph_reason, plan_hash;
 };
 
 template <class T>
@@ -185,6 +187,8 @@ BenchRun run_once(const Job& job, const std::string& label, bool with_stage_time
     }
   }
   trainer.finish();
+  run.graphs = trainer.scheduler().graphs();
+  run.no_graph_reason = trainer.scheduler().no_graph_reason();
   run.trained = trainer.trained();
   run.frozen = trainer.frozen();
   if (with_stage_times) run.stage_seconds = time_stages(trainer.scheduler());
@@ -270,6 +274,9 @@ Json make_row(const BenchOptions& options, const RowNames& names, const Device& 
   row["nvml_util_pct"] = seen.nvml_percent;
   if (!seen.busy_reason.empty()) row["gpu_busy_reason"] = seen.busy_reason;
   if (!seen.nvml_reason.empty()) row["nvml_util_reason"] = seen.nvml_reason;
+  row["fuse"] = options.fuse;
+  row["graphs"] = run.graphs;
+  if (!run.no_graph_reason.empty()) row["no_graph_reason"] = run.no_graph_reason;
   row["memory_bytes"] = run.memory_bytes;
   row["plan_hash"] = run.plan_hash;
   row["weights_sha256"] = weights_sha256;
@@ -382,8 +389,8 @@ void run(const BenchOptions& options, const Options& declared, MakeWorkload make
   const auto seed = static_cast<std::uint64_t>(options.seed);
   const char* flip = std::getenv("TANDEM_TEST_FLIP_WEIGHT_BIT");
   const bool flip_bit = flip != nullptr && std::strcmp(flip, "1") == 0;
-  const bool overlaps =
-      std::count(options.schedules.begin(), options.schedules.end(), "overlap") > 0;
+  const bool overlaps = std::any_of(options.schedules.begin(), options.schedules.end(),
+                                    [](const std::string& name) { return name != "serial"; });
   if (!options.quiet)
     announce(device, stream_count(plan_training(make_workload(options, 1).config),
                                   overlaps ? Schedule::overlap : Schedule::serial));
@@ -395,6 +402,7 @@ void run(const BenchOptions& options, const Options& declared, MakeWorkload make
     EngineConfig& config = workload.config;
     config.momentum = options.momentum != 0;
     config.slots = static_cast<int>(options.slots);
+    config.fuse = fuse_options(options.fuse);
     config.input_memory = options.input == "device" ? MemoryKind::device : MemoryKind::pinned;
     // The article feeds the bytes as they are.
     if (options.scheme == "torch") config.input_scale = 1.0f;
@@ -461,8 +469,9 @@ void add_workload(CLI::App& bench, Command& selected, const char* name, const ch
   auto options = std::make_shared<Options>(*app);
   BenchOptions& o = *values;
   options->numbers("--batch", o.batches, 1, kMaxBatch, "samples a step");
-  options->choices("--schedule", o.schedules, {"serial", "overlap"}, "orders of the stages",
-                   {"graph", "auto"});
+  options->choices("--schedule", o.schedules, {"serial", "overlap", "graph"},
+                   "orders of the stages; graph: overlap, captured once and launched", {"auto"});
+  add_fuse_option(*options, o.fuse);
   add_precisions_option(*options, o.precisions);
   options->image(o.image);
   options->number("--classes", o.classes, 2, 254, "classes");

@@ -53,6 +53,7 @@ InitScheme init_scheme(const std::string& name) {
 }
 
 Schedule schedule(const std::string& name) {
+  if (name == "graph") return Schedule::graph;
   return name == "serial" ? Schedule::serial : Schedule::overlap;
 }
 

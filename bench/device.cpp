@@ -210,7 +210,7 @@ void announce(const Device& device, int streams) {
 }
 
 int stream_count(const Plan& plan, Schedule schedule) {
-  return schedule == Schedule::overlap ? static_cast<int>(plan.stages.size()) : 1;
+  return schedule == Schedule::serial ? 1 : static_cast<int>(plan.stages.size());
 }
 
 Json cuda_versions() {

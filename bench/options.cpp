@@ -261,6 +261,22 @@ Json Options::effective() const {
   return config;
 }
 
+CLI::Option* add_fuse_option(Options& options, std::vector<std::string>& fuse) {
+  return options.choices("--fuse", fuse, {"all", "none", "pointwise", "update", "many"},
+                         "what is put together: bias with ReLU, SGD with the product that makes a "
+                         "gradient, the updates that are left");
+}
+
+FuseOptions fuse_options(const std::vector<std::string>& names) {
+  FuseOptions options;
+  for (const std::string& name : names) {
+    options.pointwise |= name == "pointwise" || name == "all";
+    options.update |= name == "update" || name == "all";
+    options.many |= name == "many" || name == "all";
+  }
+  return options;
+}
+
 void add_later_option(CLI::App& app, const std::string& name) {
   app.add_option_function<std::vector<std::string>>(
          name,

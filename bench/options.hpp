@@ -8,6 +8,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <tandem/engine/fuse.hpp>
 #include <utility>
 #include <vector>
 
@@ -76,6 +77,10 @@ class Options {
   std::string config_file_;  // read by main() before parsing; here for the help text
   std::vector<std::pair<std::string, std::function<Json()>>> values_;
 };
+
+/// --fuse: which operations of a plan are put together.
+CLI::Option* add_fuse_option(Options& options, std::vector<std::string>& fuse);
+FuseOptions fuse_options(const std::vector<std::string>& names);
 
 /// An option that a later version will have: giving it is an error that says so.
 void add_later_option(CLI::App& app, const std::string& name);
