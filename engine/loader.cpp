@@ -351,7 +351,7 @@ std::int64_t Loader::Impl::fill_row(const InputSlot& memory, std::uint64_t numbe
     data->sample(sample, picture, labels);
   }
   if (behind) std::memset(labels, options.ignore_label, static_cast<std::size_t>(label_count));
-  const std::int64_t valid = behind ? 0 : count_valid(labels);
+  const std::int64_t valid = count_valid(labels);
 
   if (options.augment) {
     const AugmentSpec& spec = options.augment->spec;

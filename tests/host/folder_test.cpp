@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <malloc.h>
 
+#include <atomic>
 #include <map>
 #include <mutex>
 #include <set>
@@ -235,6 +236,30 @@ TEST_F(BrokenFiles, FromManyThreads) {
     }
   }
   EXPECT_EQ(named, (std::multiset<std::string>{folder_.file("a/1.jpg"), folder_.file("a/2.png")}));
+}
+
+// Both find it broken at the same time: it takes long to read, and they start together.
+TEST_F(BrokenFiles, TwoThreadsAtOneFileNameItOnce) {
+  Bytes large = grey_file(9, true, 700, 700);
+  large.pop_back();
+  write("a/1.jpg", large);
+  for (int round = 0; round < 20; ++round) {
+    int named = 0;
+    FolderOptions o = options();
+    o.broken_is_fatal = false;
+    o.on_broken = [&](const std::string&, const std::string&) { ++named; };
+    const auto data = make_folder(o);
+    std::atomic<int> ready{0};
+    const auto read = [&] {
+      ++ready;
+      while (ready < 2) std::this_thread::yield();
+      EXPECT_EQ(sample(*data, 1), (Sample{13, 0}));
+    };
+    std::thread other(read);
+    read();
+    other.join();
+    EXPECT_EQ(named, 2) << "a/1.jpg and a/2.png, once each";
+  }
 }
 
 /// Bytes that the program has allocated and not freed.
