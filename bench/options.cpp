@@ -262,9 +262,9 @@ Json Options::effective() const {
 }
 
 CLI::Option* add_fuse_option(Options& options, std::vector<std::string>& fuse) {
-  return options.choices("--fuse", fuse, {"all", "none", "pointwise", "update", "many"},
+  return options.choices("--fuse", fuse, {"all", "none", "pointwise", "update", "many", "head"},
                          "what is put together: bias with ReLU, SGD with the product that makes a "
-                         "gradient, the updates that are left");
+                         "gradient, the updates that are left, the 3x3 layer with the loss");
 }
 
 FuseOptions fuse_options(const std::vector<std::string>& names) {
@@ -273,6 +273,7 @@ FuseOptions fuse_options(const std::vector<std::string>& names) {
     options.pointwise |= name == "pointwise" || name == "all";
     options.update |= name == "update" || name == "all";
     options.many |= name == "many" || name == "all";
+    options.head |= name == "head" || name == "all";
   }
   return options;
 }

@@ -70,12 +70,12 @@ CudaInfo query_on_this_thread() {
       info.reason = describe("cudaGetDeviceProperties", error);
       break;
     }
-    info.devices.push_back(
-        {index, properties.name, properties.major, properties.minor, properties.multiProcessorCount,
-         properties.maxThreadsPerMultiProcessor, properties.totalGlobalMem,
-         fmt::format("{:08X}:{:02X}:{:02X}.0", properties.pciDomainID, properties.pciBusID,
-                     properties.pciDeviceID),
-         uuid_text(properties.uuid)});
+    info.devices.push_back({index, properties.name, properties.major, properties.minor,
+                            properties.multiProcessorCount, properties.maxThreadsPerMultiProcessor,
+                            properties.totalGlobalMem,
+                            fmt::format("{:08X}:{:02X}:{:02X}.0", properties.pciDomainID,
+                                        properties.pciBusID, properties.pciDeviceID),
+                            uuid_text(properties.uuid)});
   }
   return info;
 }

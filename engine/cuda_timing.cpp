@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cuda_runtime_api.h>
-#include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
 #include <deque>

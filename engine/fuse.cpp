@@ -3,6 +3,7 @@
 #include <optional>
 #include <set>
 #include <tandem/engine/fuse.hpp>
+#include <tandem/engine/op_access.hpp>
 #include <tandem/engine/registry.hpp>
 #include <tandem/kernels/sgd.hpp>
 
@@ -60,6 +61,73 @@ void fuse_pointwise(Operations& operations) {
     if (!both) continue;
     operations[i] = std::move(*both);
     operations.erase(operations.begin() + static_cast<std::ptrdiff_t>(i) + 1);
+  }
+}
+
+/// What lies between the last ReLU's output and its gradient, in the order a plan has it.
+constexpr OpKind kHead[] = {
+    OpKind::permute,                   // 0: x zorder -> x raster
+    OpKind::conv3x3_forward,           // 1: x, w -> logits
+    OpKind::bias_forward,              // 2: b, logits
+    OpKind::softmax_cross_entropy,     // 3: logits, labels, header -> dlogits, result
+    OpKind::bias_backward,             // 4: dlogits -> db
+    OpKind::conv3x3_backward_weights,  // 5: x, dlogits -> dw
+    OpKind::conv3x3_backward_data,     // 6: dlogits, w -> dx raster
+    OpKind::permute,                   // 7: dx raster -> dx zorder
+    OpKind::relu_backward,             // 8: x zorder, dx
+};
+constexpr std::size_t kHeadLength = std::size(kHead);
+
+/// The head from operation `at` on, where it is all there and nothing else sees what lies inside.
+bool is_head(const Operations& operations, std::size_t at) {
+  if (at + kHeadLength > operations.size()) return false;
+  const Operation* const part = operations.data() + at;
+  for (std::size_t i = 0; i < kHeadLength; ++i)
+    if (part[i].kind != kHead[i]) return false;
+
+  const TensorDesc& x = part[0].operands[0].desc;
+  if (x.layout != Layout::zorder || x.c != kHeadChannels) return false;
+  if (!conv3x3_loss_takes(conv3x3_loss_shape(x, part[1].operands[1].desc))) return false;
+  if (x.dtype == DType::f32 && part[1].math == Math::strict) return false;
+
+  const auto same = [&](std::size_t a, std::size_t i, std::size_t b, std::size_t j) {
+    return buffer_of(part[a], i) == buffer_of(part[b], j);
+  };
+  const bool linked = same(0, 1, 1, 0) && same(0, 1, 5, 0) &&                      // x raster
+                      same(1, 2, 2, 1) && same(1, 2, 3, 0) &&                      // logits
+                      same(3, 3, 4, 0) && same(3, 3, 5, 1) && same(3, 3, 6, 0) &&  // dlogits
+                      same(1, 1, 6, 1) &&                                          // w
+                      same(6, 2, 7, 0) && same(7, 1, 8, 1) && same(0, 0, 8, 0);
+  if (!linked) return false;
+  for (const BufferId inside : {buffer_of(part[0], 1), buffer_of(part[1], 2), buffer_of(part[3], 3),
+                                buffer_of(part[6], 2)}) {
+    for (std::size_t i = 0; i < operations.size(); ++i)
+      if ((i < at || i >= at + kHeadLength) && touches(operations[i], inside)) return false;
+  }
+  return true;
+}
+
+void fuse_head(Plan& plan, Operations& operations) {
+  for (std::size_t at = 0; at < operations.size(); ++at) {
+    if (!is_head(operations, at)) continue;
+    const Operation* const part = operations.data() + at;
+    const Operand &x = part[0].operands[0], &w = part[1].operands[1];
+    Operand dlogits = part[3].operands[3];  // now with the channels of x
+    dlogits.desc = x.desc;
+    plan.buffers[static_cast<std::size_t>(dlogits.buffer)].bytes = dlogits.desc.bytes();
+    Operand dx = part[7].operands[1];
+
+    Operation forward = fused(part[1], OpKind::conv3x3_loss,
+                              {x, w, part[2].operands[0], part[3].operands[1], part[3].operands[2],
+                               dlogits, part[4].operands[1], part[3].operands[4]});
+    forward.ignore_label = part[3].ignore_label;
+    dlogits.access = Access::read;
+    Operation backward =
+        fused(part[6], OpKind::conv3x3_loss_backward, {dlogits, x, w, dx, part[5].operands[2]});
+    const auto begin = operations.begin() + static_cast<std::ptrdiff_t>(at);
+    operations.erase(begin + 2, begin + static_cast<std::ptrdiff_t>(kHeadLength));
+    operations[at] = std::move(forward);
+    operations[at + 1] = std::move(backward);
   }
 }
 
@@ -207,6 +275,7 @@ Plan fuse(Plan plan, const FuseOptions& options) {
   if (!options.any()) return plan;
   std::set<BufferId> released = used_buffers(plan);
   for (Stage& stage : plan.stages) {
+    if (options.head) fuse_head(plan, stage.operations);
     if (options.pointwise) fuse_pointwise(stage.operations);
     if (options.update) fuse_updates(stage.operations);
     if (options.many) fuse_many(stage.operations);

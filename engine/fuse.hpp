@@ -17,10 +17,14 @@ struct FuseOptions {
   /// Every other update of a stage in one launch, with the bf16 copies of the weights; keeps the
   /// bits too.
   bool many = false;
+  /// A 3x3 convolution behind a ReLU with the loss, from pixels in Z-order: everything from the
+  /// activation to its gradient in two passes, without logits. For what conv3x3_loss_takes(), in
+  /// bf16, f64 or with products in TF32; not in strict f32, which the tensor cores cannot do.
+  bool head = false;
 
-  bool any() const noexcept { return pointwise || update || many; }
+  bool any() const noexcept { return pointwise || update || many || head; }
 };
-inline constexpr FuseOptions kFuseAll{true, true, true};
+inline constexpr FuseOptions kFuseAll{true, true, true, true};
 
 /// The plan with what the options ask for. An update moves behind the last reader of its weight
 /// (the gradient of the layer's input); a pattern whose operands something between its parts

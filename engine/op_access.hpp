@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <tandem/engine/operation.hpp>
 #include <tandem/kernels/batch_header.hpp>
+#include <tandem/kernels/conv3x3_loss.hpp>
 #include <tandem/kernels/permute_math.hpp>
 #include <tandem/kernels/sgd.hpp>
 #include <vector>
@@ -58,6 +59,11 @@ std::vector<SgdTensor<T>> sgd_tensors(const Operation& op, void* const* p) {
     tensors.push_back(t);
   }
   return tensors;
+}
+
+/// The sizes of conv3x3_loss and conv3x3_loss_backward: of an image tensor, and of the filter.
+inline Conv3x3LossShape conv3x3_loss_shape(const TensorDesc& image, const TensorDesc& filter) {
+  return {image.n, image.h, filter.n};
 }
 
 /// True if an `augment` operation takes one kernel.

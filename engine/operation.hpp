@@ -69,6 +69,13 @@ enum class OpKind : std::uint8_t {
   /// header r, then for each tensor: dw r, [v rw,] w rw, [copy w bf16]. sgd, or sgd_momentum where
   /// there is a v, and the cast of w to its copy.
   sgd_many,
+  /// x r [N,S,S,16] zorder, w r [K,3,3,16], b r [1,1,1,K] (gradients' type), labels r u8 [N,S,S,1]
+  /// nhwc, header r, dlogits w [N,S,S,16] zorder, db w [1,1,1,K], result w. conv3x3_forward,
+  /// bias_forward, softmax_cross_entropy and bias_backward; channels K .. 15 of dlogits are 0.
+  conv3x3_loss,
+  /// dlogits r [N,S,S,16] zorder, x r, w r, dx w, dw w. conv3x3_backward_data and relu_backward (x
+  /// being the output of that ReLU), and conv3x3_backward_weights.
+  conv3x3_loss_backward,
 
   callable,  ///< any operands. A user's or a test's own function, see Callable.
 };

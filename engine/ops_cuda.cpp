@@ -297,6 +297,25 @@ void run_on_cuda(const Operation& op, void* const* p, const CudaLane& lane) {
       return cuda::sgd_many(as<BatchHeader>(p[0]), tensors.data(), static_cast<int>(tensors.size()),
                             lane.stream);
     }
+    case OpKind::conv3x3_loss: {
+      const TensorDesc& x = desc(op, 0);
+      return with_type(x.dtype, [&](auto type) {
+        using T = typename decltype(type)::type;
+        cuda::conv3x3_loss(conv3x3_loss_shape(x, desc(op, 1)), as<BatchHeader>(p[4]), as<T>(p[0]),
+                           as<T>(p[1]), as<float>(p[2]), as<std::uint8_t>(p[3]), op.ignore_label,
+                           as<T>(p[5]), as<float>(p[6]), as<StepResult>(p[7]), lane.workspace,
+                           lane.stream);
+      });
+    }
+    case OpKind::conv3x3_loss_backward: {
+      const TensorDesc& x = desc(op, 1);
+      return with_type(x.dtype, [&](auto type) {
+        using T = typename decltype(type)::type;
+        cuda::conv3x3_loss_backward(conv3x3_loss_shape(x, desc(op, 2)), as<T>(p[0]), as<T>(p[1]),
+                                    as<T>(p[2]), as<T>(p[3]), as<float>(p[4]), lane.workspace,
+                                    lane.stream);
+      });
+    }
     case OpKind::softmax_cross_entropy: {
       const TensorDesc& dlogits = desc(op, 3);
       return with_type(dlogits.dtype, [&](auto type) {

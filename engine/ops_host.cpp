@@ -319,4 +319,24 @@ void sgd_many(const Operation& op, void* const* p) {
   });
 }
 
+void conv3x3_loss(const Operation& op, void* const* p) {
+  const TensorDesc& x = desc(op, 0);
+  with_type(x.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    host::conv3x3_loss(conv3x3_loss_shape(x, desc(op, 1)), *as<BatchHeader>(p[4]), as<T>(p[0]),
+                       as<T>(p[1]), as<Accumulator<T>>(p[2]), as<std::uint8_t>(p[3]),
+                       op.ignore_label, as<T>(p[5]), as<Accumulator<T>>(p[6]),
+                       as<StepResult>(p[7]));
+  });
+}
+
+void conv3x3_loss_backward(const Operation& op, void* const* p) {
+  const TensorDesc& x = desc(op, 1);
+  with_type(x.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    host::conv3x3_loss_backward(conv3x3_loss_shape(x, desc(op, 2)), as<T>(p[0]), as<T>(p[1]),
+                                as<T>(p[2]), as<T>(p[3]), as<Accumulator<T>>(p[4]));
+  });
+}
+
 }  // namespace tandem::host

@@ -38,6 +38,8 @@ void conv1x1_update(const Operation& op, void* const* pointers);
 void conv2x2_update(const Operation& op, void* const* pointers);
 void tconv2x2_update(const Operation& op, void* const* pointers);
 void sgd_many(const Operation& op, void* const* pointers);
+void conv3x3_loss(const Operation& op, void* const* pointers);
+void conv3x3_loss_backward(const Operation& op, void* const* pointers);
 
 void softmax_cross_entropy(const Operation& op, void* const* pointers);
 void argmax(const Operation& op, void* const* pointers);

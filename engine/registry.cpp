@@ -32,7 +32,7 @@ constexpr OperandSpec rw(const char* name) { return {name, Access::read_write}; 
 struct OpSpec {
   OpKind kind;
   OpInfo info;
-  std::array<OperandSpec, 5> operands;  // the last ones may be empty
+  std::array<OperandSpec, 8> operands;  // the last ones may be empty
 
   constexpr std::size_t operand_count() const {
     std::size_t count = 0;
@@ -324,6 +324,43 @@ void check_sgd(const Operation& op) {
   }
 }
 
+/// An image tensor of the head [N,S,S,16], and the filter.
+void check_head(const Operation& op, std::size_t image, std::size_t filter) {
+  const TensorDesc &x = desc(op, image), &w = desc(op, filter);
+  require_float(op, image);
+  require_layout(op, image, Layout::zorder);
+  require_dims(op, image, x.n, x.h, x.h, kHeadChannels);
+  require_dims(op, filter, w.n, 3, 3, kHeadChannels);
+  require(op, image, conv3x3_loss_takes(conv3x3_loss_shape(x, w)),
+          fmt::format("a side of 32 to 32768 that is a power of two, fewer than 2^31 pixels, and 2 "
+                      "to {} classes",
+                      kHeadChannels));
+}
+
+void check_conv3x3_loss(const Operation& op) {
+  const TensorDesc &x = desc(op, 0), &w = desc(op, 1);
+  check_head(op, 0, 1);
+  require_type(op, 1, x.dtype);
+  for (const std::size_t bias : {std::size_t{2}, std::size_t{6}}) {
+    require_type(op, bias, wide(x.dtype));
+    require_dims(op, bias, 1, 1, 1, w.n);
+  }
+  require_class_map(op, 3, x);
+  require_bytes(op, 4, sizeof(BatchHeader));
+  require_same(op, 5, x);
+  require_bytes(op, 7, sizeof(StepResult));
+}
+
+void check_conv3x3_loss_backward(const Operation& op) {
+  const TensorDesc& x = desc(op, 1);
+  check_head(op, 1, 2);
+  require_same(op, 0, x);
+  require_type(op, 2, x.dtype);
+  require_same(op, 3, x);
+  require_type(op, 4, wide(x.dtype));
+  require_dims_of(op, 4, desc(op, 2));
+}
+
 /// Any number of tensors, each as operation.hpp says.
 void check_sgd_many(const Operation& op) {
   const auto has = [&](std::size_t i, Access access) {
@@ -471,6 +508,11 @@ constexpr std::array<OpSpec, kOpKindCount> kSpecs = {{
    info("tconv2x2_update", check_conv<Filter::tconv2x2, Pass::update>, host::tconv2x2_update),
    {r("header"), r("x"), r("dy"), rw("w")}},
   {K::sgd_many, info("sgd_many", check_sgd_many, host::sgd_many), {}},
+  {K::conv3x3_loss, info("conv3x3_loss", check_conv3x3_loss, host::conv3x3_loss),
+   {r("x"), r("w"), r("b"), r("labels"), r("header"), w("dlogits"), w("db"), w("result")}},
+  {K::conv3x3_loss_backward,
+   info("conv3x3_loss_backward", check_conv3x3_loss_backward, host::conv3x3_loss_backward),
+   {r("dlogits"), r("x"), r("w"), w("dx"), w("dw")}},
 
   {K::callable, info("callable", check_callable, nullptr), {}},
 }};

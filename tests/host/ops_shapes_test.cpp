@@ -74,9 +74,8 @@ class EveryCheck : public testing::TestWithParam<int> {
 };
 /// sgd_many has as many operands as there are tensors; see SgdMany below.
 std::vector<int> kinds_with_fixed_operands() {
-  std::vector<int> kinds;
-  for (int kind = 0; kind < static_cast<int>(OpKind::callable); ++kind)
-    if (kind != static_cast<int>(OpKind::sgd_many)) kinds.push_back(kind);
+  std::vector<int> kinds = kinds_with_cases();
+  kinds.erase(std::find(kinds.begin(), kinds.end(), static_cast<int>(OpKind::sgd_many)));
   return kinds;
 }
 INSTANTIATE_TEST_SUITE_P(Ops, EveryCheck, testing::ValuesIn(kinds_with_fixed_operands()),
@@ -248,6 +247,75 @@ TEST(SgdMany, RefusesWhatIsNoListOfTensors) {
   while (op.operands.size() < 1 + 2 * (kMaxSgdTensors + 1) && op.operands.size() < kMaxOperands + 1)
     op.operands.insert(op.operands.end(), {all.operands[5], all.operands[6]});
   EXPECT_TRUE(refused(op)) << "too many";
+}
+
+TEST(Head, RefusesOtherShapesTypesAndLayouts) {
+  const TensorDesc x{DType::bf16, Layout::zorder, 2, 32, 32, 16},
+      w{DType::bf16, Layout::nhwc, 10, 3, 3, 16};
+  const TensorDesc b{DType::f32, Layout::flat, 1, 1, 1, 10},
+      labels{DType::u8, Layout::nhwc, 2, 32, 32, 1};
+  TensorDesc dw = w;
+  dw.dtype = DType::f32;
+  const auto operation = [](OpKind kind, std::vector<std::pair<TensorDesc, Access>> operands) {
+    Operation op;
+    op.kind = kind;
+    op.name = "tested.head";
+    for (const auto& [d, access] : operands)
+      op.operands.push_back({static_cast<BufferId>(op.operands.size()), d, access, "o", false});
+    return op;
+  };
+  const Access r = Access::read, written = Access::write;
+  const Operation forward =
+      operation(OpKind::conv3x3_loss, {{x, r},
+                                       {w, r},
+                                       {b, r},
+                                       {labels, r},
+                                       {byte_desc(batch_header_bytes(2)), r},
+                                       {x, written},
+                                       {b, written},
+                                       {byte_desc(sizeof(StepResult)), written}});
+  const Operation backward = operation(OpKind::conv3x3_loss_backward,
+                                       {{x, r}, {x, r}, {w, r}, {x, written}, {dw, written}});
+  for (const Operation& good : {forward, backward}) {
+    EXPECT_NO_THROW(check_operation(good));
+    for (std::size_t i = 0; i < good.operands.size(); ++i) {
+      const bool flat = good.operands[i].desc.dtype == DType::u8 &&
+                        good.operands[i].desc.layout == Layout::flat;  // a header or a result
+      Operation op = good;
+      if (flat) {
+        op.operands[i].desc = byte_desc(8);
+        EXPECT_TRUE(refused(op)) << i;
+        continue;
+      }
+      ++op.operands[i].desc.c;
+      EXPECT_TRUE(refused(op)) << i << " c";
+      op = good;
+      ++op.operands[i].desc.n;
+      EXPECT_TRUE(refused(op)) << i << " n";
+      op = good;
+      op.operands[i].desc.dtype = DType::f64;
+      EXPECT_TRUE(refused(op)) << i << " type";
+    }
+    // All alike, but not what the kernels take.
+    for (const std::int64_t side : {16, 48}) {
+      Operation op = good;
+      for (Operand& o : op.operands)
+        if (o.desc.h == 32) o.desc.h = o.desc.w = side;
+      EXPECT_TRUE(refused(op)) << side;
+    }
+    for (const std::int64_t classes : {1, 17}) {
+      Operation op = good;
+      for (Operand& o : op.operands) {
+        if (o.desc.n == 10) o.desc.n = classes;
+        if (o.desc.c == 10) o.desc.c = classes;
+      }
+      EXPECT_TRUE(refused(op)) << classes;
+    }
+    Operation op = good;
+    for (Operand& o : op.operands)
+      if (o.desc.layout == Layout::zorder) o.desc.layout = Layout::nhwc;
+    EXPECT_TRUE(refused(op));
+  }
 }
 
 // Layouts.

@@ -40,7 +40,8 @@ TEST(Fuse, ReplacesWhatItSays) {
   EXPECT_EQ(plain.at("relu_forward"), 10);
   EXPECT_EQ(plain.at("sgd"), 12);
 
-  auto kinds = count_kinds(plan_training(config_of({true, false, false}, Precision::bf16, false)));
+  auto kinds =
+      count_kinds(plan_training(config_of({true, false, false, false}, Precision::bf16, false)));
   EXPECT_EQ(kinds["bias_relu_forward"], 10);
   EXPECT_EQ(kinds["bias_forward"], 2);  // the last layer of each network
   EXPECT_EQ(kinds["relu_forward"], 0);
@@ -49,16 +50,33 @@ TEST(Fuse, ReplacesWhatItSays) {
   EXPECT_EQ(kinds["bias_backward"], 1);  // the head's
   EXPECT_EQ(kinds["sgd"], 12);
 
-  kinds = count_kinds(plan_training(config_of({false, true, false}, Precision::bf16, false)));
+  kinds =
+      count_kinds(plan_training(config_of({false, true, false, false}, Precision::bf16, false)));
   EXPECT_EQ(kinds["tconv2x2_update"], 5);
   EXPECT_EQ(kinds["tconv2x2_backward_weights"], 0);
   EXPECT_EQ(kinds["sgd"], 7);  // biases, and the head's weight
   EXPECT_EQ(kinds["cast"], plain.at("cast"));
 
-  kinds = count_kinds(plan_training(config_of({false, false, true}, Precision::bf16, false)));
+  kinds =
+      count_kinds(plan_training(config_of({false, false, true, false}, Precision::bf16, false)));
   EXPECT_EQ(kinds["sgd"], 0);
   EXPECT_EQ(kinds["sgd_many"], 1);
   EXPECT_EQ(kinds["cast"], plain.at("cast") - 11);  // the head's bias needs no copy
+
+  kinds =
+      count_kinds(plan_training(config_of({false, false, false, true}, Precision::bf16, false)));
+  EXPECT_EQ(kinds["conv3x3_loss"], 1);
+  EXPECT_EQ(kinds["conv3x3_loss_backward"], 1);
+  for (const char* gone : {"permute", "conv3x3_forward", "softmax_cross_entropy",
+                           "conv3x3_backward_weights", "conv3x3_backward_data"})
+    EXPECT_EQ(kinds[gone], 0) << gone;
+  EXPECT_EQ(kinds["relu_backward"], 4);
+  kinds =
+      count_kinds(plan_training(config_of({false, false, false, true}, Precision::fp32, false)));
+  EXPECT_EQ(kinds["conv3x3_loss"], 0) << "strict fp32 has no tensor cores";
+  kinds =
+      count_kinds(plan_training(config_of({false, false, false, true}, Precision::tf32, false)));
+  EXPECT_EQ(kinds["conv3x3_loss"], 1);
 
   kinds = count_kinds(plan_training(config_of(kFuseAll, Precision::fp32, true)));
   EXPECT_EQ(kinds["tconv2x2_update"], 0) << "momentum needs the gradient";
@@ -73,7 +91,7 @@ TEST(Fuse, AGradientThatNobodyWritesTakesNoMemory) {
   std::size_t saved = 0, weights = 0;
   for (std::size_t b = 0; b < plain.buffers.size(); ++b) {
     const Buffer &before = plain.buffers[b], &after = fused.buffers[b];
-    if (before.bytes != after.bytes) {
+    if (before.bytes != after.bytes && before.scope == Scope::persistent) {
       EXPECT_EQ(after.bytes, 0u) << after.name;
       EXPECT_NE(after.name.find(".weight.gradient"), std::string::npos) << after.name;
       saved += before.bytes;
@@ -90,7 +108,7 @@ TEST(Fuse, AGradientThatNobodyWritesTakesNoMemory) {
 
 TEST(Fuse, AnUpdateComesBehindTheLastReaderOfItsWeight) {
   for (const Precision precision : {Precision::fp32, Precision::bf16}) {
-    const Plan plan = plan_training(config_of({false, true, false}, precision, false));
+    const Plan plan = plan_training(config_of({false, true, false, false}, precision, false));
     const std::vector<Operation>& operations = plan.stages.back().operations;
     for (std::size_t u = 0; u < operations.size(); ++u) {
       if (operations[u].kind != OpKind::tconv2x2_update) continue;
@@ -139,7 +157,7 @@ TEST(Fuse, LeavesAloneWhatSomethingElseTouches) {
 
 TEST(Fuse, FusedPlansHaveNoHazards) {
   for (const Schedule schedule : {Schedule::serial, Schedule::overlap, Schedule::graph})
-    for (const Precision precision : {Precision::fp32, Precision::bf16})
+    for (const Precision precision : {Precision::fp32, Precision::tf32, Precision::bf16})
       for (const bool momentum : {true, false}) {
         TraceBackend trace;
         SchedulerOptions options;
@@ -170,7 +188,8 @@ TEST(Fuse, PointwiseAndManyKeepTheBits) {
     for (const bool momentum : {true, false}) {
       const int steps = precision == Precision::fp32 ? 20 : 6;
       const Outcome plain = train(config_of({}, precision, momentum), steps);
-      const Outcome fused = train(config_of({true, false, true}, precision, momentum), steps);
+      const Outcome fused =
+          train(config_of({true, false, true, false}, precision, momentum), steps);
       EXPECT_EQ(plain.losses, fused.losses);
       EXPECT_TRUE(same_bits(plain.weights, fused.weights));
     }
@@ -188,11 +207,11 @@ double update_error(const NamedTensor& a, const NamedTensor& b, const NamedTenso
   return std::sqrt(difference / moved);
 }
 
-TEST(Fuse, AnUpdateInTheProductMovesTheWeightsAlike) {
-  for (const Precision precision : {Precision::fp32, Precision::bf16}) {
+TEST(Fuse, MovesTheWeightsAlike) {
+  for (const Precision precision : {Precision::fp32, Precision::tf32, Precision::bf16}) {
     // At this rate single ReLUs go the other way after some 40 steps, which is no error of an
     // update.
-    const int steps = precision == Precision::fp32 ? 25 : 10;
+    const int steps = precision == Precision::bf16 ? 10 : 25;
     const auto backend = make_host_backend();
     const auto config = [&](const FuseOptions& fuse) {
       EngineConfig config = config_of(fuse, precision, false);
@@ -202,7 +221,7 @@ TEST(Fuse, AnUpdateInTheProductMovesTheWeightsAlike) {
     SmallSegmenter plain(*backend, config({})), fused(*backend, config(kFuseAll));
     plain.train(0, steps);
     fused.train(0, steps);
-    const double bound = precision == Precision::fp32 ? 1e-3 : 5e-2;
+    const double bound = precision == Precision::bf16 ? 5e-2 : 1e-3;
     const Parameters a = fused.trainer().trained(), b = plain.trainer().trained();
     for (std::size_t t = 0; t < a.size(); ++t)
       EXPECT_LE(update_error(a[t], b[t], plain.trained_start()[t]), bound) << a[t].name;

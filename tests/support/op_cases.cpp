@@ -207,6 +207,13 @@ void set_count(BatchHeader& header, std::int64_t count) {
   header.keep = count > 0 ? 1.0f - header.learning_rate * header.weight_decay : 1.0f;
 }
 
+std::vector<int> kinds_with_cases() {
+  std::vector<int> kinds;
+  for (int kind = 0; kind < kOpKindCount; ++kind)
+    if (!op_cases(static_cast<OpKind>(kind)).empty()) kinds.push_back(kind);
+  return kinds;
+}
+
 std::string kind_name(OpKind kind) { return op_info(kind).name; }
 
 std::string kind_test_name(const testing::TestParamInfo<int>& kind) {
@@ -376,8 +383,10 @@ OpCase make_case(OpKind kind, DType type, Layout layout, const CaseSizes& s, Lay
           .read_write("bias", bias(type));
       break;
     }
+    case OpKind::conv3x3_loss:
+    case OpKind::conv3x3_loss_backward:
     case OpKind::callable:
-      throw std::logic_error("a callable has no cases of its own");
+      throw std::logic_error("this kind has no cases here");
   }
   clear_padding(result);
   return result;
@@ -425,6 +434,8 @@ std::vector<OpCase> op_cases(OpKind kind) {
   for (const CaseSizes& sizes : large_sizes(kind)) all_sizes.push_back(sizes);
   std::vector<std::pair<Layout, Layout>> layouts;
   switch (kind) {
+    case OpKind::conv3x3_loss:  // their sizes are others: see conv3x3_loss_test.cpp
+    case OpKind::conv3x3_loss_backward:
     case OpKind::callable:
       return {};
     case OpKind::permute:

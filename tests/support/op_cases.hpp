@@ -56,6 +56,10 @@ OpCase make_plain_augment_case(DType type, Layout layout, const CaseSizes& sizes
 /// All sizes, types and layouts of a kind; empty for callable.
 std::vector<OpCase> op_cases(OpKind kind);
 
+/// The kinds that have cases: all but a callable, and the two of the segmenter's head, whose sizes
+/// are others (tests/host and tests/gpu/conv3x3_loss_test.cpp judge those).
+std::vector<int> kinds_with_cases();
+
 /// The registry's name of a kind.
 std::string kind_name(OpKind kind);
 

@@ -473,6 +473,8 @@ Outputs oracle(const Operation& op, const std::vector<Raster>& v, const BatchHea
     case OpKind::sgd_many:
       return sgd_many(op, v, header);
     case OpKind::augment:  // see OpCase::expected()
+    case OpKind::conv3x3_loss:
+    case OpKind::conv3x3_loss_backward:
     case OpKind::callable:
       break;
   }
