@@ -245,7 +245,7 @@ def speed_table(rows):
     lines = []
     for batch, precision in dict.fromkeys((row["batch"], row["precision"]) for row in in_order(rows)):
         here = select(rows, batch=batch, precision=precision)
-        rates = [best(select(here, engine="tandem", variant=name)) for name in ("serial", "overlap")]
+        rates = [best(select(here, engine="tandem", variant=name)) for name in ("serial", "overlap", "graph")]
         ours = best([row for row in rates if row])
 
         def beside(row):
@@ -258,11 +258,12 @@ def speed_table(rows):
                      + [two_digits(gain(rows, rates[1]) if rates[1] else None)]
                      + beside(best(without_graph(here)))
                      + (beside(best(article(here))) if published else [])
-                     + [f"{median(graph):.1f} ({graph['variant']})" if graph else "-"])
-    return markdown(["precision", "batch", "Tandem serial", "Tandem overlap", "gain",
+                     + beside(graph))
+    return markdown(["precision", "batch", "Tandem serial", "Tandem overlap", "Tandem graph",
+                     "gain of overlap",
                      "PyTorch, best eager without a graph", "Tandem / that"]
                     + (["the article's transform", "Tandem / that"] if published else [])
-                    + ["PyTorch, best with a graph"], lines)
+                    + ["PyTorch, best with a graph", "Tandem / that"], lines)
 
 
 def stage_table(rows):

@@ -100,7 +100,7 @@ def device_case(options, workload, batch):
     if workload == "classify":
         theirs += [Theirs(variant, options.precision[0], options.blocks) for variant in ARTICLE
                    if variant.endswith("serial") or not on_cpu]
-    ours = Ours("serial,overlap", "gpu" if workload == "classify" else "")
+    ours = Ours("serial,overlap,graph", "gpu" if workload == "classify" else "")
     return Case(workload, batch, "device", "he", tuple(options.precision), (ours,), tuple(theirs),
                 options.blocks, options.seconds)
 
@@ -111,7 +111,7 @@ def loader_case(options, workload, batch):
     variants = ARTICLE if workload == "classify" else [v for v in EAGER if "nchw" in v]
     theirs = [Theirs(variant, options.precision[0], blocks) for variant in variants
               if variant.endswith("serial") or options.peer_device != "cpu"]
-    ours = [Ours("serial,overlap", "gpu" if workload == "classify" else "")]
+    ours = [Ours("serial,overlap,graph", "gpu" if workload == "classify" else "")]
     if workload == "classify":
         ours += [Ours("serial", "cpu", workers) for workers in CPU_AUGMENT_WORKERS]
     return Case(workload, batch, "loader", "torch", (options.precision[0],), tuple(ours), tuple(theirs),
