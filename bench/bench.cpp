@@ -268,7 +268,7 @@ Json make_row(const BenchOptions& options, const RowNames& names, const Device& 
   row["steps_per_s"] = {{"median", rate.median}, {"min", rate.min}, {"max", rate.max}};
   row["images_per_s"] = rate.median * static_cast<double>(names.batch);
   row["stage_ms"] = stages;
-  row["bound"] = sum / longest;
+  row["bound"] = run.stage_seconds.empty() ? Json(nullptr) : Json(sum / longest);
   row["gain"] = nullptr;  // known once all rows of the batch have run
   row["gpu_busy_pct"] = seen.gpu_busy_percent;
   row["nvml_util_pct"] = seen.nvml_percent;
@@ -303,6 +303,11 @@ std::string percent(const Json& value) {
   return value.is_null() ? "-" : fmt::format("{:.1f}", value.get<double>());
 }
 
+/// "1.22", or "-" for null.
+std::string two_digits(const Json& value) {
+  return value.is_null() ? "-" : fmt::format("{:.2f}", value.get<double>());
+}
+
 void print_table(const Json& rows) {
   const bool on_gpu = !rows.front()["gpu"].is_null();
   std::string stages;
@@ -318,13 +323,13 @@ void print_table(const Json& rows) {
     for (const auto& [name, ms] : row["stage_ms"].items())
       stages += fmt::format("{:>11.3f}", ms.get<double>());
     fmt::print(
-        "{:>5} {:>5} {:<8} {:<9}{:>9.2f} {:>19} {:>9.1f}{}{:>7.2f}{:>7}{}{:>10.1f}  {}\n",
+        "{:>5} {:>5} {:<8} {:<9}{:>9.2f} {:>19} {:>9.1f}{}{:>7}{:>7}{}{:>10.1f}  {}\n",
         row["batch"].get<std::int64_t>(), row["image"].get<std::int64_t>(),
         row["schedule"].get<std::string>(), row["precision"].get<std::string>(),
         rate["median"].get<double>(),
         fmt::format("({:.2f} .. {:.2f})", rate["min"].get<double>(), rate["max"].get<double>()),
-        row["images_per_s"].get<double>(), stages, row["bound"].get<double>(),
-        row["gain"].is_null() ? "-" : fmt::format("{:.2f}", row["gain"].get<double>()),
+        row["images_per_s"].get<double>(), stages, two_digits(row["bound"]),
+        two_digits(row["gain"]),
         on_gpu
             ? fmt::format("{:>7}{:>7}", percent(row["gpu_busy_pct"]), percent(row["nvml_util_pct"]))
             : "",
@@ -431,7 +436,7 @@ void run(const BenchOptions& options, const Options& declared, MakeWorkload make
       if (flip_bit) flip_weight_bit(job.weights.decoder);
       for (const std::string& schedule_name : options.schedules) {
         job.config.scheduler.schedule = schedule(schedule_name);
-        const BenchRun timed = run_once(job, label + " " + schedule_name, true);
+        const BenchRun timed = run_once(job, label + " " + schedule_name, options.observe > 0);
         const Rate rate = steps_per_second(
             timed.step_ends, static_cast<std::size_t>(options.warmup),
             static_cast<std::size_t>(options.steps), static_cast<std::size_t>(options.windows));
@@ -488,7 +493,8 @@ void add_workload(CLI::App& bench, Command& selected, const char* name, const ch
   add_device_option(*options, o.device);
   add_plan_option(*options, o.plan);
   options->real("--observe", o.observe, 0, 3600,
-                "on a GPU: seconds of an extra run for busy, NVML and clocks; 0: none");
+                "seconds of an extra run for busy, NVML and clocks of a GPU; 0: none, and no "
+                "times of the stages");
   options->number("--slots", o.slots, 1, 16, "batches that may wait between two stages");
   options->number("--seed", o.seed, 0, INT64_MAX, "of weights and data");
   options->choice("--init-scheme", o.scheme, {"torch", "he"},
