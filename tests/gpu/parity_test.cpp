@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The segmenter on the CUDA backend against PyTorch: step-1 gradients of every tensor against
-// float64 within derived bounds, and ten steps beside PyTorch's own on the same GPU, in fp32, tf32
-// and bf16. The latter need the file that tests/golden/parity/torch_on_gpu.py writes; its path is
-// taken from TANDEM_TORCH_PARITY.
+// The segmenter and the classifier on the CUDA backend against PyTorch: step-1 gradients of every
+// tensor against float64 within derived bounds, and ten steps beside PyTorch's own on the same GPU,
+// in fp32, tf32 and bf16. The latter need the file that tests/golden/parity/torch_on_gpu.py writes;
+// its path is taken from TANDEM_TORCH_PARITY.
 #include <cuda_runtime_api.h>
 
 #include <cstdlib>
@@ -18,31 +18,40 @@ namespace tandem::test {
 namespace {
 
 /// Bounds of the norms of gradient errors in tf32 and bf16.
-const nlohmann::json& norm_bounds(Precision precision) {
-  static const nlohmann::json index =
-      nlohmann::json::parse(std::ifstream(TANDEM_SOURCE_DIR "/tests/golden/parity/precision.json"));
-  return index.at(name_of(precision));
+const nlohmann::json& norm_bounds(Precision precision, const Reference& values = reference()) {
+  const auto load = [](const char* file) {
+    return nlohmann::json::parse(
+        std::ifstream(std::string(TANDEM_SOURCE_DIR "/tests/golden/parity/") + file));
+  };
+  static const nlohmann::json segmenter = load("precision.json");
+  static const nlohmann::json classifier = load("classifier_precision.json");
+  return (&values == &reference() ? segmenter : classifier).at(name_of(precision));
 }
 
 /// One line for each tensor whose gradient is further from its reference than its bound, by the
-/// norm over the stored values or over the stored sums. `share`, if given, gets the largest share
-/// of a bound that was used.
+/// norm over the stored values or over the stored sums. A tensor whose bound would be as large as
+/// its gradient has none (classifier, bf16: layers far from the loss). `share`, if given, gets the
+/// largest share of a bound that was used.
 std::vector<std::string> norm_failures(Precision precision, const Parameters& gradients,
-                                       const nlohmann::json& test, double* share = nullptr) {
+                                       const nlohmann::json& test, double* share = nullptr,
+                                       const Reference& values = reference()) {
   std::vector<std::string> failures;
   const nlohmann::json& expected = test.at("gradients");
-  const nlohmann::json& bounds = norm_bounds(precision).at(test.at("seed").get<std::size_t>());
+  const nlohmann::json& bounds =
+      norm_bounds(precision, values).at(test.at("seed").get<std::size_t>());
   if (gradients.size() != expected.size()) return {"gradient: wrong number of tensors"};
   for (std::size_t t = 0; t < gradients.size(); ++t) {
     for (const bool of_sums : {false, true}) {
-      const std::vector<double> values =
-          of_sums ? sums(gradients[t].data) : sampled(gradients[t].data);
-      const double* right = reference().at(expected[t].at(of_sums ? "sums" : "values"));
-      const double bound =
-          bounds.at(of_sums ? "sum_norm_bounds" : "value_norm_bounds").at(t).get<double>();
+      const std::vector<double> ours =
+          of_sums ? values.sums(gradients[t].data) : values.sampled(gradients[t].data);
+      const double* right = values.at(expected[t].at(of_sums ? "sums" : "values"));
+      const nlohmann::json& stored =
+          bounds.at(of_sums ? "sum_norm_bounds" : "value_norm_bounds").at(t);
+      if (stored.is_null()) continue;
+      const auto bound = stored.get<double>();
       double squares = 0;
-      for (std::size_t k = 0; k < values.size(); ++k)
-        squares += (values[k] - right[k]) * (values[k] - right[k]);
+      for (std::size_t k = 0; k < ours.size(); ++k)
+        squares += (ours[k] - right[k]) * (ours[k] - right[k]);
       const double error = std::sqrt(squares);
       if (share != nullptr) *share = std::max(*share, error / bound);
       if (error <= bound) continue;
@@ -56,9 +65,10 @@ std::vector<std::string> norm_failures(Precision precision, const Parameters& gr
 }
 
 std::vector<std::string> gradient_failures_in(Precision precision, const Parameters& gradients,
-                                              const nlohmann::json& test) {
-  if (precision == Precision::fp32) return gradient_failures(gradients, test);
-  return norm_failures(precision, gradients, test);
+                                              const nlohmann::json& test,
+                                              const Reference& values = reference()) {
+  if (precision == Precision::fp32) return gradient_failures(gradients, test, values);
+  return norm_failures(precision, gradients, test, nullptr, values);
 }
 
 std::string lines(const std::vector<std::string>& failures) {
@@ -138,16 +148,53 @@ TEST_P(ParityOnCuda, APartialBatchHasTheGradientsOfTheSmallerBatch) {
   const nlohmann::json& bounds = norm_bounds(precision()).at(0);
   for (std::size_t t = 0; t < padded.gradients.size(); ++t) {
     const nlohmann::json& expected = test.at("gradients").at(t);
-    const double error =
-        relative_error(sums(padded.gradients[t].data), reference().at(expected.at("sums")));
+    const double error = relative_error(reference().sums(padded.gradients[t].data),
+                                        reference().at(expected.at("sums")));
     double norm = 0;
-    const std::size_t count = std::min(kValues, padded.gradients[t].data.size());
+    const std::size_t count = std::min(reference().samples(), padded.gradients[t].data.size());
     const double* sums_of_full = reference().at(full.at("gradients").at(t).at("sums"));
     for (std::size_t k = 0; k < count; ++k) norm += sums_of_full[k] * sums_of_full[k];
     const double bound = 1.3 * bounds.at("sum_norm_bounds").at(t).get<double>() / std::sqrt(norm);
     EXPECT_TRUE(error <= bound) << padded.gradients[t].name << ": relative error " << error
                                 << ", allowed " << bound;
   }
+}
+
+// The classifier's, whose every layer is trained.
+TEST_P(ParityOnCuda, TheClassifiersStepOneGradientsAreThoseOfFloat64) {
+  const Reference& values = classifier_reference();
+  const auto one_step_of = [&](std::uint64_t seed) {
+    return train(*cuda_, precision(), seed, kBatch, kBatch, 1, Fault::none, values);
+  };
+  double share = 0;
+  for (const nlohmann::json& test : values.cases()) {
+    const Training trained = one_step_of(test.at("seed").get<std::uint64_t>());
+    EXPECT_EQ(lines(gradient_failures_in(precision(), trained.gradients, test, values)), "");
+    if (precision() != Precision::fp32)
+      norm_failures(precision(), trained.gradients, test, &share, values);
+  }
+  if (share > 0) RecordProperty("largest_share_of_a_bound", fmt::format("{:.3f}", share));
+
+  // Gradients of other weights, and one that is missing, are found in every tensor with a bound.
+  const nlohmann::json& test = values.cases().at(0);
+  const auto failures_of = [&](const Parameters& gradients) {
+    return gradient_failures_in(precision(), gradients, test, values);
+  };
+  const Parameters good = one_step_of(0).gradients;
+  const std::vector<std::string> others = failures_of(one_step_of(1).gradients);
+  std::size_t bounded = 0;
+  for (std::size_t t = 0; t < good.size(); ++t) {
+    if (precision() != Precision::fp32 &&
+        norm_bounds(precision(), values).at(0).at("sum_norm_bounds").at(t).is_null())
+      continue;
+    ++bounded;
+    const std::string line = "gradient of " + good[t].name;
+    Parameters missing = good;
+    for (float& value : missing[t].data) value = 0;
+    EXPECT_TRUE(mentions(failures_of(missing), line)) << line << " set to 0";
+    EXPECT_TRUE(mentions(others, line)) << line << " of seed 1";
+  }
+  EXPECT_GE(bounded, precision() == Precision::bf16 ? 4u : good.size());
 }
 
 // --- ten steps -----------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ten steps of the segmenter against PyTorch, on any backend and in any precision; see
-// tests/golden/parity/README.md for what the files hold.
+// Ten steps of the segmenter and of the classifier against PyTorch, on any backend and in any
+// precision; see tests/golden/parity/README.md for what the files hold.
 #pragma once
 
 #include <fmt/format.h>
@@ -14,6 +14,7 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <string>
+#include <tandem/models/classifier.hpp>
 #include <tandem/models/segmenter.hpp>
 #include <tandem/models/trainer.hpp>
 #include <tandem/tests/support/parity_data.hpp>
@@ -22,22 +23,25 @@
 
 namespace tandem::test {
 
-inline constexpr std::int64_t kImage = 64, kClasses = 10, kBatch = 8;
-inline constexpr int kSteps = 10, kDecoderLayer = 7;  // the encoder has layers 0 to 6
-inline constexpr std::size_t kValues = 256;           // stored of each tensor
+inline constexpr std::int64_t kClasses = 10, kBatch = 8;
+inline constexpr int kSteps = 10;
 
-/// The stored values.
+/// A network, how it was trained, and what PyTorch computed.
 class Reference {
  public:
-  Reference() {
-    const std::string folder = TANDEM_SOURCE_DIR "/tests/golden/parity/";
-    index_ = nlohmann::json::parse(std::ifstream(folder + "parity.json"));
+  /// `file` is the name of the two files, without their endings.
+  Reference(const std::string& file, const std::function<EngineConfig(std::int64_t)>& config) {
+    const std::string path = TANDEM_SOURCE_DIR "/tests/golden/parity/" + file;
+    index_ = nlohmann::json::parse(std::ifstream(path + ".json"));
+    config_ = config(index_.at("image").get<std::int64_t>());
+    samples_ = index_.at("samples").get<std::size_t>();
+    rate_ = index_.at("lr").get<float>();
     values_.resize(index_.at("values").get<std::size_t>());
-    std::ifstream file(folder + "parity.bin", std::ios::binary);
-    file.read(reinterpret_cast<char*>(values_.data()),
-              static_cast<std::streamsize>(values_.size() * sizeof(double)));
-    if (!file || file.peek() != std::ifstream::traits_type::eof()) {
-      throw std::runtime_error("parity.bin does not hold the values that parity.json names");
+    std::ifstream binary(path + ".bin", std::ios::binary);
+    binary.read(reinterpret_cast<char*>(values_.data()),
+                static_cast<std::streamsize>(values_.size() * sizeof(double)));
+    if (!binary || binary.peek() != std::ifstream::traits_type::eof()) {
+      throw std::runtime_error(file + ".bin does not hold the values that its index names");
     }
   }
   const nlohmann::json& cases() const { return index_.at("cases"); }
@@ -45,41 +49,65 @@ class Reference {
   const double* at(const nlohmann::json& offset) const {
     return values_.data() + offset.get<std::size_t>();
   }
+  /// Both parts and the picture's size.
+  const EngineConfig& config() const { return config_; }
+  std::size_t samples() const { return samples_; }  ///< stored of each tensor
+  float learning_rate() const { return rate_; }
+
+  /// All elements of a small tensor; else element splitmix64(k) mod elements, one a sample.
+  std::vector<double> sampled(const std::vector<float>& tensor) const {
+    if (tensor.size() <= samples_) return {tensor.begin(), tensor.end()};
+    std::vector<double> result(samples_);
+    for (std::size_t k = 0; k < samples_; ++k) result[k] = tensor[splitmix64(k) % tensor.size()];
+    return result;
+  }
+
+  /// All elements of a small tensor; else signed sums in which every element appears once.
+  std::vector<double> sums(const std::vector<float>& tensor) const {
+    if (tensor.size() <= samples_) return {tensor.begin(), tensor.end()};
+    std::vector<double> result(samples_);
+    for (std::size_t i = 0; i < tensor.size(); ++i) {
+      const std::uint64_t h = splitmix64(i);
+      result[h % samples_] += (h >> 8) % 2 == 0 ? tensor[i] : -tensor[i];
+    }
+    return result;
+  }
 
  private:
   nlohmann::json index_;
+  EngineConfig config_;
+  std::size_t samples_ = 0;
+  float rate_ = 0;
   std::vector<double> values_;  // little-endian in the file, as on every machine we run on
 };
 
+/// Of the segmenter.
 inline const Reference& reference() {
-  static const Reference instance;
+  static const Reference instance("parity", [](std::int64_t image) {
+    EngineConfig config;
+    config.frozen = segmenter_encoder(image);
+    config.trained = segmenter_decoder(image, kClasses);
+    config.image = image;
+    return config;
+  });
   return instance;
 }
 
-/// All elements of a small tensor; else element splitmix64(k) mod elements for k < 256.
-inline std::vector<double> sampled(const std::vector<float>& tensor) {
-  if (tensor.size() <= kValues) return {tensor.begin(), tensor.end()};
-  std::vector<double> result(kValues);
-  for (std::size_t k = 0; k < kValues; ++k) result[k] = tensor[splitmix64(k) % tensor.size()];
-  return result;
-}
-
-/// All elements of a small tensor; else 256 signed sums in which every element appears once.
-inline std::vector<double> sums(const std::vector<float>& tensor) {
-  if (tensor.size() <= kValues) return {tensor.begin(), tensor.end()};
-  std::vector<double> result(kValues);
-  for (std::size_t i = 0; i < tensor.size(); ++i) {
-    const std::uint64_t h = splitmix64(i);
-    result[h % kValues] += (h >> 8) % 2 == 0 ? tensor[i] : -tensor[i];
-  }
-  return result;
+inline const Reference& classifier_reference() {
+  static const Reference instance("classifier", [](std::int64_t image) {
+    EngineConfig config;
+    config.trained = classifier(image, kClasses);
+    config.image = image;
+    return config;
+  });
+  return instance;
 }
 
 /// What is wrong on purpose.
 enum class Fault {
   none,
   no_rate,       // the learning rate is 0
-  frozen_layer,  // the first decoder layer is not updated
+  frozen_layer,  // the largest trained layer is not updated
   dropped_bias,  // one bias gradient is not applied
   no_momentum,   // plain SGD
   input_scale,   // pictures scaled by 1/256 instead of 1/255
@@ -91,22 +119,26 @@ struct Training {
   Parameters change;  // W10 - W0
 };
 
-/// The weights (and their buffers) that a fault keeps from changing, by their number of elements,
-/// which at this size no two tensors of the decoder share.
-inline std::vector<std::int64_t> kept_sizes(Fault fault) {
-  if (fault == Fault::frozen_layer) return {1024 * 512 * 4, 512};
-  if (fault == Fault::dropped_bias) return {128};
+/// Indices of the trained parameters that a fault keeps from changing.
+inline std::vector<std::size_t> kept_parameters(const Sequential& trained, Fault fault) {
+  const std::vector<ParameterSpec> specs = trained.parameters();
+  if (fault == Fault::frozen_layer) {
+    const auto largest = std::max_element(
+        specs.begin(), specs.end(),
+        [](const ParameterSpec& a, const ParameterSpec& b) { return a.elements < b.elements; });
+    const auto weight = static_cast<std::size_t>(largest - specs.begin());
+    return {weight, weight + 1};
+  }
+  if (fault == Fault::dropped_bias) return {5};  // of the third layer
   return {};
 }
 
 /// Even seeds overlapped, odd ones serial.
 inline Training train(Backend& backend, Precision precision, std::uint64_t seed, std::int64_t batch,
-                      std::int64_t samples, int steps, Fault fault) {
-  EngineConfig config;
+                      std::int64_t samples, int steps, Fault fault,
+                      const Reference& reference = test::reference()) {
+  EngineConfig config = reference.config();
   config.precision = precision;
-  config.frozen = segmenter_encoder(kImage);
-  config.trained = segmenter_decoder(kImage, kClasses);
-  config.image = kImage;
   config.batch = batch;
   config.momentum = fault != Fault::no_momentum;
   if (fault == Fault::input_scale) config.input_scale = 1.0f / 256.0f;
@@ -115,7 +147,9 @@ inline Training train(Backend& backend, Precision precision, std::uint64_t seed,
   Training result;
   Trainer trainer(backend, config,
                   [&](const StepResult& step) { result.losses.push_back(step.loss); });
-  const Parameters start = make_parameters(config.trained, seed, kDecoderLayer);
+  // Layers with parameters are counted through both parts.
+  const auto first_trained = static_cast<int>(config.frozen.parameters().size() / 2);
+  const Parameters start = make_parameters(config.trained, seed, first_trained);
   trainer.set_frozen(make_parameters(config.frozen, seed, 0));
   trainer.set_trained(start);
 
@@ -124,16 +158,17 @@ inline Training train(Backend& backend, Precision precision, std::uint64_t seed,
     std::vector<float> values;
   };
   std::vector<Kept> kept;
+  std::size_t parameter = 0;
+  const std::vector<std::size_t> wanted = kept_parameters(config.trained, fault);
   for (const Operation& operation : trainer.scheduler().plan().stages.back().operations) {
-    if (operation.kind != OpKind::sgd_momentum) continue;
+    if (operation.kind != OpKind::sgd_momentum) continue;  // one a parameter, in their order
+    if (std::count(wanted.begin(), wanted.end(), parameter++) == 0) continue;
     const Operand& weight = operation.operands[3];
-    for (const std::int64_t size : kept_sizes(fault)) {
-      if (weight.desc.elements() != size) continue;
-      kept.push_back({weight.buffer, std::vector<float>(static_cast<std::size_t>(size))});
-      trainer.scheduler().read(weight.buffer, kept.back().values.data());
-    }
+    kept.push_back(
+        {weight.buffer, std::vector<float>(static_cast<std::size_t>(weight.desc.elements()))});
+    trainer.scheduler().read(weight.buffer, kept.back().values.data());
   }
-  EXPECT_EQ(kept.size(), kept_sizes(fault).size());
+  EXPECT_EQ(kept.size(), wanted.size());
 
   const std::vector<InputSlot> inputs = trainer.inputs();
   for (int step = 0; step < steps; ++step) {
@@ -141,9 +176,10 @@ inline Training train(Backend& backend, Precision precision, std::uint64_t seed,
     trainer.wait_input_free(slot);
     BatchOptions options;
     options.batch = batch;
+    options.image = config.image;
     options.samples = samples;
     options.step = static_cast<std::uint64_t>(step);
-    if (fault == Fault::no_rate) options.learning_rate = 0;
+    options.learning_rate = fault == Fault::no_rate ? 0 : reference.learning_rate();
     fill_batch(inputs[static_cast<std::size_t>(slot)], options);
     trainer.step(slot);
     if (step == 0 || !kept.empty()) trainer.finish();
@@ -163,16 +199,17 @@ inline Training train(Backend& backend, Precision precision, std::uint64_t seed,
 
 /// One line for each tensor with a value further from its reference than its bound.
 inline std::vector<std::string> gradient_failures(const Parameters& gradients,
-                                                  const nlohmann::json& test) {
+                                                  const nlohmann::json& test,
+                                                  const Reference& reference = test::reference()) {
   std::vector<std::string> failures;
   const nlohmann::json& expected = test.at("gradients");
   if (gradients.size() != expected.size()) return {"gradient: wrong number of tensors"};
   for (std::size_t t = 0; t < gradients.size(); ++t) {
     for (const bool of_sums : {false, true}) {
       const std::vector<double> values =
-          of_sums ? sums(gradients[t].data) : sampled(gradients[t].data);
-      const double* right = reference().at(expected[t].at(of_sums ? "sums" : "values"));
-      const double* bound = reference().at(expected[t].at(of_sums ? "sum_bounds" : "value_bounds"));
+          of_sums ? reference.sums(gradients[t].data) : reference.sampled(gradients[t].data);
+      const double* right = reference.at(expected[t].at(of_sums ? "sums" : "values"));
+      const double* bound = reference.at(expected[t].at(of_sums ? "sum_bounds" : "value_bounds"));
       for (std::size_t k = 0; k < values.size(); ++k) {
         const double error = std::abs(values[k] - right[k]);
         if (error <= bound[k]) continue;
@@ -233,16 +270,18 @@ struct TenSteps {
 /// Trains from every seed and returns one line for each check that fails. `ratio`, if given, gets
 /// the largest quotient of our median error and PyTorch's.
 inline std::vector<std::string> parity_failures(Backend& backend, Precision precision, Fault fault,
-                                                const TenSteps& how, double* ratio = nullptr) {
+                                                const TenSteps& how, double* ratio = nullptr,
+                                                const Reference& reference = test::reference()) {
   std::vector<std::string> failures;
   struct Errors {
     std::string name;
     std::vector<double> ours, torch;
   };
   std::vector<Errors> errors(1, {"loss", {}, {}});
-  for (const nlohmann::json& test : reference().cases()) {
+  for (const nlohmann::json& test : reference.cases()) {
     const auto seed = test.at("seed").get<std::uint64_t>();
-    const Training trained = train(backend, precision, seed, kBatch, kBatch, kSteps, fault);
+    const Training trained =
+        train(backend, precision, seed, kBatch, kBatch, kSteps, fault, reference);
     for (std::string& failure : how.gradients(trained.gradients, test)) {
       failures.push_back(std::move(failure));
     }
@@ -259,8 +298,8 @@ inline std::vector<std::string> parity_failures(Backend& backend, Precision prec
     errors.resize(changes.size() + 1);
     for (std::size_t t = 0; t < changes.size(); ++t) {
       errors[t + 1].name = "change of " + changes[t].at("name").get<std::string>();
-      errors[t + 1].ours.push_back(
-          relative_error(sums(trained.change.at(t).data), reference().at(changes[t].at("sums"))));
+      errors[t + 1].ours.push_back(relative_error(reference.sums(trained.change.at(t).data),
+                                                  reference.at(changes[t].at("sums"))));
       errors[t + 1].torch.push_back(torch.changes.at(t));
     }
   }

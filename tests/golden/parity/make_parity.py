@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Makes parity.json and parity.bin: what PyTorch computes for the segmenter at S = 64.
+"""Makes parity.json and parity.bin: what PyTorch computes for the segmenter at S = 64. And the same
+of the classifier at S = 32, in classifier.json and classifier.bin.
 
-    python3 make_parity.py [--out DIR]     needs torch and numpy; CPU only; a few minutes
+    python3 make_parity.py [--out DIR] [--only segmenter|classifier]
+                                           needs torch and numpy; CPU only; a few minutes
 
-Data, labels, weights: see data() and weight(). Layers with parameters are counted through the
-encoder first (conv1x1 is 0), then the decoder; tensor 0 of a layer is its weight, 1 its bias.
+Data, labels, weights: see Job and weight(). Layers with parameters are counted through the encoder
+first (conv1x1 is 0), then the decoder, or the classifier's linear layer, which is a convolution
+with kernel 1 of pictures of one pixel; tensor 0 of a layer is its weight, 1 its bias.
 For each seed: a float64 run (step-1 gradients, ten losses, W10 - W0), PyTorch's own float32 run
 (its errors against the former), and a bound for the error of each stored gradient value.
 
@@ -32,14 +35,12 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-S, C, BATCH, STEPS, SEEDS = 64, 10, 8, 10, 8
+C, BATCH, STEPS, SEEDS = 10, 8, 10, 8
 PARTIAL = 5  # samples of the case with a smaller batch
-LR, MOMENTUM = 0.1, 0.9
-SAMPLES = 256  # values stored of each tensor
+MOMENTUM = 0.9
 U = 2.0**-24
 LAMBDA = 8.0
 REPEATS = 64  # sigma is known to 1 / sqrt(2 * 64) = 9 %
-LEVELS = S.bit_length() - 1
 
 
 def splitmix64(i):
@@ -48,15 +49,6 @@ def splitmix64(i):
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         return z ^ (z >> np.uint64(31))
-
-
-def data():
-    """Bytes [N,3,S,S] and labels [N,S,S]."""
-    images = splitmix64(np.arange(BATCH * 3 * S * S, dtype=np.uint64)) % np.uint64(256)
-    n, y, x = np.ogrid[:BATCH, :S, :S]
-    labels = (2 * (2 * y // S) + 2 * x // S + 4 * (n % 2)) % C
-    return (torch.from_numpy(images.astype(np.uint8)).reshape(BATCH, 3, S, S),
-            torch.from_numpy(labels.astype(np.int64)))
 
 
 def weight(seed, layer, tensor, shape, scale):
@@ -84,28 +76,69 @@ class Layer:
         return F.conv2d(x, w, stride=stride, padding=padding)
 
 
-def network(seed):
-    """The encoder's layers, the decoder's layers."""
-    encoder = [Layer(0, seed, False, 3, 16, 1, True)]
-    for level in range(LEVELS):
-        c = 16 << level
-        encoder.append(Layer(level + 1, seed, False, c, 2 * c, 2, level + 1 < LEVELS))
-    decoder = []
-    for level in range(LEVELS):
-        c = (16 * S) >> level
-        decoder.append(Layer(LEVELS + 1 + level, seed, True, c, c // 2, 2, True))
-    decoder.append(Layer(2 * LEVELS + 1, seed, False, 16, C, 3, False))
-    return encoder, decoder
+class Job:
+    """A network, its pictures and labels, and the rate it is trained with."""
+
+    def __init__(self, file, size, lr, samples, alive, width):
+        self.file, self.size, self.lr = file, size, lr
+        self.samples = samples  # values stored of each tensor
+        self.alive = alive  # share of units above 0 that each level must have: at least, at most
+        self.width = width  # of the median bound of a tensor, at most this share of its value
+        self.levels = size.bit_length() - 1
+
+    def images(self):
+        """Bytes [N,3,S,S]."""
+        i = np.arange(BATCH * 3 * self.size**2, dtype=np.uint64)
+        bytes_ = (splitmix64(i) % np.uint64(256)).astype(np.uint8)
+        return torch.from_numpy(bytes_).reshape(BATCH, 3, self.size, self.size)
+
+    def encoder(self, seed):
+        layers = [Layer(0, seed, False, 3, 16, 1, True)]
+        for level in range(self.levels):
+            c = 16 << level
+            layers.append(Layer(level + 1, seed, False, c, 2 * c, 2, level + 1 < self.levels))
+        return layers
+
+
+class Segmenter(Job):
+    def labels(self):
+        """[N,S,S]"""
+        n, y, x = np.ogrid[:BATCH, :self.size, :self.size]
+        labels = (2 * (2 * y // self.size) + 2 * x // self.size + 4 * (n % 2)) % C
+        return torch.from_numpy(labels.astype(np.int64))
+
+    def network(self, seed):
+        """The frozen layers, the trained layers."""
+        decoder = []
+        for level in range(self.levels):
+            c = (16 * self.size) >> level
+            decoder.append(Layer(self.levels + 1 + level, seed, True, c, c // 2, 2, True))
+        decoder.append(Layer(2 * self.levels + 1, seed, False, 16, C, 3, False))
+        return self.encoder(seed), decoder
+
+
+class Classifier(Job):
+    def labels(self):
+        """[N,1,1]"""
+        return torch.arange(BATCH).reshape(BATCH, 1, 1) % C
+
+    def network(self, seed):
+        linear = Layer(self.levels + 1, seed, False, 16 * self.size, C, 1, False)
+        return [], self.encoder(seed) + [linear]
+
+
+SEGMENTER = Segmenter("parity", 64, 0.1, 256, (0.2, 0.8), 0.1)
+CLASSIFIER = Classifier("classifier", 32, 0.01, 64, (0.1, 0.9), 0.2)
 
 
 # ------------------------------------------------------------------------ PyTorch's own training
 
-def train(seed, dtype, images, labels, steps):
+def train(job, seed, dtype, images, labels, steps):
     """Ordinary PyTorch: first gradients, losses, change of each tensor, share of alive units."""
-    encoder, decoder = network(seed)
+    encoder, decoder = job.network(seed)
     parameters = [p.to(dtype).clone().requires_grad_() for l in decoder for p in (l.weight, l.bias)]
     start = [p.detach().clone() for p in parameters]
-    optimizer = torch.optim.SGD(parameters, lr=LR, momentum=MOMENTUM)
+    optimizer = torch.optim.SGD(parameters, lr=job.lr, momentum=MOMENTUM)
     x = images.to(dtype) / 255
     with torch.no_grad():
         for l in encoder:
@@ -139,10 +172,10 @@ def backward(layer, x, w, dz):
     return torch.autograd.grad(layer.linear(x, w), (x, w), dz)
 
 
-def float64_step(seed, images, labels, move):
+def float64_step(job, seed, images, labels, move):
     """Gradients by hand. move(name, value, size) may move a computed value; size() gives
     sqrt(n) S u of each of its elements, and is called at once or not at all."""
-    encoder, decoder = network(seed)
+    encoder, decoder = job.network(seed)
     layers, count = encoder + decoder, labels.numel()
     x = images.double() / 255
     x = move("input", x, lambda: math.sqrt(2) * U * x)  # 1 / 255 and the product round
@@ -180,58 +213,59 @@ def float64_step(seed, images, labels, move):
     return gradients
 
 
-def bounds(seed, images, labels):
+def bounds(job, seed, images, labels):
     """For each gradient: itself, bounds of its elements, bounds of its sums()."""
     sizes = {}
 
     def measure(name, value, size):
         sizes[name] = size()
         return value
-    reference = float64_step(seed, images, labels, measure)
+    reference = float64_step(job, seed, images, labels, measure)
     generator = torch.Generator().manual_seed(seed)
 
     def perturb(name, value, size):
         sign = torch.randint(0, 2, value.shape, generator=generator, dtype=torch.int8)
         return value + (2 * sign - 1) * sizes[name]
     of_elements = [torch.zeros_like(g) for g in reference]
-    of_sums = [np.zeros_like(sums(g)) for g in reference]
+    of_sums = [np.zeros_like(sums(job, g)) for g in reference]
     for _ in range(REPEATS):
-        moved = float64_step(seed, images, labels, perturb)
+        moved = float64_step(job, seed, images, labels, perturb)
         for t, (m, g) in enumerate(zip(moved, reference)):
             of_elements[t] += (m - g) ** 2 / REPEATS
-            of_sums[t] += sums(m - g) ** 2 / REPEATS
+            of_sums[t] += sums(job, m - g) ** 2 / REPEATS
     return [(g, LAMBDA * e.sqrt(), LAMBDA * np.sqrt(s))
             for g, e, s in zip(reference, of_elements, of_sums)]
 
 
 # ---------------------------------------------------------------------------------- the files
 
-def sampled(tensor):
-    """All elements of a small tensor; else element splitmix64(k) mod elements for k < 256."""
+def sampled(job, tensor):
+    """All elements of a small tensor; else element splitmix64(k) mod elements, one a sample."""
     flat = tensor.flatten().numpy()
-    if flat.size <= SAMPLES:
+    if flat.size <= job.samples:
         return flat
-    k = splitmix64(np.arange(SAMPLES, dtype=np.uint64)) % np.uint64(flat.size)
+    k = splitmix64(np.arange(job.samples, dtype=np.uint64)) % np.uint64(flat.size)
     return flat[k.astype(np.int64)]
 
 
 @functools.cache
-def sum_of(elements):
+def sum_of(elements, samples):
     """For each element i: which sum it belongs to, and its sign there (Charikar's count sketch)."""
     h = splitmix64(np.arange(elements, dtype=np.uint64))
     sign = 1.0 - 2.0 * ((h >> np.uint64(8)) & np.uint64(1))
-    return (h % np.uint64(SAMPLES)).astype(np.int64), sign
+    return (h % np.uint64(samples)).astype(np.int64), sign
 
 
-def sums(tensor):
-    """All elements of a small tensor; else 256 signed sums in which every element appears once:
-    element i with sign 1 - 2 * bit 8 of h = splitmix64(i) in sum h mod 256. Their norm is that of
-    the tensor within 10 %, however few elements it is concentrated in."""
+def sums(job, tensor):
+    """All elements of a small tensor; else signed sums, as many as samples, in which every element
+    appears once: element i with sign 1 - 2 * bit 8 of h = splitmix64(i) in sum h mod samples. Their
+    norm is about that of the tensor, however few elements it is concentrated in: within
+    1 / sqrt(2 * samples), one standard deviation."""
     flat = tensor.flatten().numpy()
-    if flat.size <= SAMPLES:
+    if flat.size <= job.samples:
         return flat
-    bucket, sign = sum_of(flat.size)
-    return np.bincount(bucket, weights=flat * sign, minlength=SAMPLES)
+    bucket, sign = sum_of(flat.size, job.samples)
+    return np.bincount(bucket, weights=flat * sign, minlength=job.samples)
 
 
 def relative(a, b):
@@ -244,15 +278,9 @@ def require(condition, text):
         raise SystemExit(f"make_parity.py: {text}")
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path(__file__).parent)
-    arguments = parser.parse_args()
-    torch.backends.cudnn.allow_tf32 = False
-    torch.backends.cuda.matmul.allow_tf32 = False
-
-    images, labels = data()
-    _, decoder = network(0)
+def make(job, out):
+    images, labels = job.images(), job.labels()
+    _, decoder = job.network(0)
     names = [f"{2 * i}.{t}" for i in range(len(decoder)) for t in ("weight", "bias")]
     blob = []
     at = 0
@@ -265,19 +293,20 @@ def main():
 
     def gradient_entry(name, g, of_elements, of_sums):
         return {"name": name, "norm": g.norm().item(),
-                "values": store(sampled(g)), "value_bounds": store(sampled(of_elements)),
-                "sums": store(sums(g)), "sum_bounds": store(of_sums)}
+                "values": store(sampled(job, g)), "value_bounds": store(sampled(job, of_elements)),
+                "sums": store(sums(job, g)), "sum_bounds": store(of_sums)}
 
     cases = []
     for seed in range(SEEDS):
-        g, losses, change, alive = train(seed, torch.float64, images, labels, STEPS)
-        g32, losses32, change32, _ = train(seed, torch.float32, images, labels, STEPS)
-        by_hand = bounds(seed, images, labels)
+        g, losses, change, alive = train(job, seed, torch.float64, images, labels, STEPS)
+        g32, losses32, change32, _ = train(job, seed, torch.float32, images, labels, STEPS)
+        by_hand = bounds(job, seed, images, labels)
         where = f"seed {seed}"
         fall = 1 - losses[-1] / losses[0]
         require(fall >= 0.1, f"{where}: the loss falls by {fall:.1%}, less than 10 %")
         for level, share in enumerate(alive[0]):
-            require(0.2 <= share <= 0.8, f"{where}: {share:.1%} of level {level} are alive")
+            require(job.alive[0] <= share <= job.alive[1],
+                    f"{where}: {share:.1%} of level {level} are alive")
         gradients, changes, widths, shares = [], [], [], []
         for t, name in enumerate(names):
             hand, of_elements, of_sums = by_hand[t]
@@ -285,21 +314,21 @@ def main():
                     f"{where} {name}: autograd and the step by hand differ")
             error = (g32[t] - g[t]).abs()
             require((error <= of_elements).all() and
-                    (np.abs(sums(g32[t] - g[t])) <= of_sums).all(),
+                    (np.abs(sums(job, g32[t] - g[t])) <= of_sums).all(),
                     f"{where} {name}: PyTorch's float32 exceeds the bound")
             nonzero = g[t] != 0
             shares.append((error / of_elements)[nonzero].max().item())
             widths.append((of_elements / g[t].abs())[nonzero].median().item())
-            require(widths[-1] < 0.1,
+            require(widths[-1] < job.width,
                     f"{where} {name}: the median bound is {widths[-1]:.1%} of its value")
             full = relative(change32[t], change[t])
-            part = relative(sums(change32[t]), sums(change[t]))
+            part = relative(sums(job, change32[t]), sums(job, change[t]))
             require(0.7 < part / full < 1.4,
                     f"{where} {name}: error of the sums {part:.2e}, of the tensor {full:.2e}")
             gradients.append(gradient_entry(name, g[t], of_elements, of_sums))
             gradients[-1]["median_bound"] = widths[-1]
             changes.append({"name": name, "norm": change[t].norm().item(),
-                            "sums": store(sums(change[t])), "torch_error": part})
+                            "sums": store(sums(job, change[t])), "torch_error": part})
         cases.append({"seed": seed, "samples": BATCH, "losses": losses,
                       "torch_loss_error": relative(losses32, losses),
                       "alive_first": alive[0], "alive_last": alive[-1],
@@ -314,14 +343,27 @@ def main():
     # A smaller batch: what a batch of 8 with three padded samples must give as well.
     partial = {"seed": 0, "samples": PARTIAL, "gradients": [
         gradient_entry(name, *entry)
-        for name, entry in zip(names, bounds(0, images[:PARTIAL], labels[:PARTIAL]))]}
+        for name, entry in zip(names, bounds(job, 0, images[:PARTIAL], labels[:PARTIAL]))]}
 
     index = {"torch": torch.__version__.split("+")[0],
              "cpu_capability": torch.backends.cpu.get_cpu_capability(),
-             "image": S, "classes": C, "batch": BATCH, "steps": STEPS, "lr": LR,
-             "momentum": MOMENTUM, "values": at, "cases": cases, "partial": partial}
-    (arguments.out / "parity.json").write_text(json.dumps(index, indent=1) + "\n")
-    (arguments.out / "parity.bin").write_bytes(np.concatenate(blob).tobytes())
+             "image": job.size, "classes": C, "batch": BATCH, "steps": STEPS, "lr": job.lr,
+             "momentum": MOMENTUM, "samples": job.samples, "values": at, "cases": cases,
+             "partial": partial}
+    (out / f"{job.file}.json").write_text(json.dumps(index, indent=1) + "\n")
+    (out / f"{job.file}.bin").write_bytes(np.concatenate(blob).tobytes())
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path(__file__).parent)
+    parser.add_argument("--only", choices=["segmenter", "classifier"])
+    arguments = parser.parse_args()
+    torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cuda.matmul.allow_tf32 = False
+    for name, job in (("segmenter", SEGMENTER), ("classifier", CLASSIFIER)):
+        if arguments.only in (None, name):
+            make(job, arguments.out)
 
 
 if __name__ == "__main__":

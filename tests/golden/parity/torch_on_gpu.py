@@ -5,10 +5,10 @@
     python3 torch_on_gpu.py OUT.json     needs torch with CUDA, numpy, a GPU; about half a minute
     TANDEM_TORCH_PARITY=OUT.json tandem_test_gpu_parity
 
-Data, network and the float64 reference are those of make_parity.py. For each precision and seed the
-file holds the relative error of the ten losses and, for each tensor of the decoder, that of the
-signed sums of W10 - W0. fp32 and tf32 set both of PyTorch's switches; bf16 is autocast with fp32
-weights.
+Data, network and the float64 reference are those of make_parity.py for the segmenter. For each
+precision and seed the file holds the relative error of the ten losses and, for each tensor of the
+decoder, that of the signed sums of W10 - W0. fp32 and tf32 set both of PyTorch's switches; bf16 is
+autocast with fp32 weights.
 """
 import contextlib
 import json
@@ -19,7 +19,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from make_parity import LR, MOMENTUM, SEEDS, STEPS, data, network, relative, sums
+from make_parity import MOMENTUM, SEEDS, SEGMENTER, STEPS, relative, sums
 
 
 def apply(layer, x, weight, bias):
@@ -41,10 +41,10 @@ def train(seed, precision, images, labels):
             return torch.autocast("cuda", dtype=torch.bfloat16)
         return contextlib.nullcontext()
 
-    encoder, decoder = network(seed)
+    encoder, decoder = SEGMENTER.network(seed)
     parameters = [p.cuda().requires_grad_() for l in decoder for p in (l.weight, l.bias)]
     start = [p.detach().clone() for p in parameters]
-    optimizer = torch.optim.SGD(parameters, lr=LR, momentum=MOMENTUM)
+    optimizer = torch.optim.SGD(parameters, lr=SEGMENTER.lr, momentum=MOMENTUM)
     losses = []
     for _ in range(STEPS):
         with casting():
@@ -72,7 +72,7 @@ def main():
     folder = pathlib.Path(__file__).parent
     index = json.loads((folder / "parity.json").read_text())
     values = np.fromfile(folder / "parity.bin", dtype="<f8")
-    images, labels = (t.cuda() for t in data())
+    images, labels = SEGMENTER.images().cuda(), SEGMENTER.labels().cuda()
 
     precisions = {}
     for precision in ("fp32", "tf32", "bf16"):
@@ -82,7 +82,7 @@ def main():
             losses, changes = train(seed, precision, images, labels)
             errors = []
             for change, stored in zip(changes, case["changes"], strict=True):
-                ours = sums(change)
+                ours = sums(SEGMENTER, change)
                 errors.append(relative(ours, values[stored["sums"]:stored["sums"] + ours.size]))
             runs.append({"seed": seed, "loss_error": relative(losses, case["losses"]),
                          "change_errors": errors})
