@@ -227,6 +227,15 @@ TEST(PublishedLoops, AugmentationOffloadMissesOneEdge) {
   augmentation_offload(torch, 12);
   EXPECT_EQ(torch.pairs(),
             Pairs{"model.train read transformed | transform.augment write transformed"});
+  // Only the reuse: the model waits for the transform of its batch, so it never reads too early.
+  const std::vector<Hazard> hazards = find_hazards(torch.trace());
+  EXPECT_FALSE(hazards.empty());
+  for (const Hazard& hazard : hazards) {
+    const TraceEntry& first = torch.trace().entries[static_cast<std::size_t>(hazard.first)];
+    EXPECT_EQ(first.name, "train") << describe(torch.trace(), hazard);
+  }
+  // The labels are the model stream's own, and the repair of the article's later edition, which
+  // records the consumer, is enough. The same job through our ring: classifier_hazards_test.cpp.
   Torch repaired(kOffloadStreams);
   augmentation_offload(repaired, 12, {false, true});
   EXPECT_EQ(repaired.pairs(), Pairs{});
