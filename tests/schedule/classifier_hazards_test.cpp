@@ -88,7 +88,7 @@ TEST_P(ClassifierHazards, ThereAreNoneInAnyOfItsPlans) {
   });
   for (const Case& c : cases) {
     EXPECT_EQ(stages_of(plan_training(c.config)), c.stages) << c.name;
-    for (Schedule schedule : {Schedule::serial, Schedule::overlap}) {
+    for (Schedule schedule : {Schedule::serial, Schedule::overlap, Schedule::graph}) {
       EXPECT_EQ(Traced(plan_training(c.config), schedule).pairs(), Pairs{})
           << c.name << ", " << name_of(schedule);
       EXPECT_EQ(Traced(plan_prediction(c.config), schedule).pairs(), Pairs{})
