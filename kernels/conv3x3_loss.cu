@@ -54,44 +54,77 @@ __device__ inline void load_tile(int tile, int side, const T* x, const std::uint
   }
 }
 
-/// Sums of what a lane has seen. Of a pixel's four lanes each adds the classes it holds, and all
-/// multiply the denominators of the softmax: the logarithm of a product of 16 denominators, each
-/// from 1 to 16, is the sum of theirs, at the price of one.
-struct LaneSums {
-  float denominators = 1;
-  float label_logits = 0;  ///< less the largest of their pixels
-  float gradients[4] = {};
+/// Class of a column of the products, of which there are two halves of eight; kC for none. A lane
+/// has columns 2 pair and 2 pair + 1 of each half. Where 12 classes are enough, the second half has
+/// them in its even columns, so that a lane has three logits of a pixel to work on instead of four.
+template <int kLogits>
+__device__ constexpr int class_of_column(int half, int column) {
+  if (half == 0 || kLogits == 4) return 8 * half + column;
+  return column % 2 == 0 ? 8 + column / 2 : kC;
+}
+
+/// The classes of a lane.
+template <class T, int kLogits>
+struct LaneClasses {
+  int own[kLogits];
+  ChannelPair<T> mask[2];  ///< of those that are classes
+  float bias[2][4];        ///< of a lane's places in a product; -infinity where there is no class
+
+  __device__ LaneClasses(int classes, const float* b) {
+    const int column = static_cast<int>(threadIdx.x) % 4 * 2;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int first = class_of_column<kLogits>(half, column);
+      const int second = class_of_column<kLogits>(half, column + 1);
+      mask[half] = ChannelPair<T>::mask(first < classes, second < classes);
+      own[2 * half] = first;
+      if (2 * half + 1 < kLogits) own[2 * half + 1] = second;
+      bias[half][0] = bias[half][2] = first < classes ? b[first] : -INFINITY;
+      bias[half][1] = bias[half][3] = second < classes ? b[second] : -INFINITY;
+    }
+  }
 };
 
-/// Softmax of a pixel. `logit` has the four of this lane, for classes `first_class`, + 1, + 8, + 9;
-/// -infinity for those that are none. Returns the gradient as stored.
-template <class T>
-__device__ inline void pixel_loss(const float (&logit)[4], int first_class, int classes, int label,
-                                  int ignore_label, const ChannelPair<T> (&is_class)[2],
-                                  LaneSums& sums, ChannelPair<T> (&stored)[2]) {
+/// Sums over a tile. Of a pixel's four lanes each adds the classes it holds, and all multiply the
+/// denominators of the softmax: the logarithm of a product of 16 denominators, each from 1 to 16,
+/// is the sum of theirs, at the price of one.
+struct LaneSums {
+  float denominators = 1;
+  float label_logits = 0;      ///< less the largest of their pixels
+  float gradients[2][4] = {};  ///< as stored; by place in a product, the first two of each half
+};
+
+/// Softmax of a pixel, of which this lane has `logit`. Returns the gradient as stored.
+template <class T, int kLogits>
+__device__ inline void pixel_loss(const float (&logit)[kLogits],
+                                  const LaneClasses<T, kLogits>& lane, int classes, int label,
+                                  int ignore_label, LaneSums& sums, ChannelPair<T> (&stored)[2]) {
   constexpr float kLog2OfE = 1.4426950408889634f;
   const bool ignored = label == ignore_label;
   const bool counted = !ignored && label < classes;
   // As fmaxf passes over a NaN, it makes the sum a NaN.
-  const float largest =
-      largest_of_four(fmaxf(fmaxf(logit[0], logit[1]), fmaxf(logit[2], logit[3])));
-  float below[4], numerator[4];
+  float largest = logit[0];
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
+  for (int i = 1; i < kLogits; ++i) largest = fmaxf(largest, logit[i]);
+  largest = largest_of_four(largest);
+  float below[kLogits], numerator[kLogits], sum = 0;
+#pragma unroll
+  for (int i = 0; i < kLogits; ++i) {
     below[i] = logit[i] - largest;
     numerator[i] = exp2_approximate(below[i] * kLog2OfE);
+    sum += numerator[i];
   }
-  float sum = sum_of_four((numerator[0] + numerator[1]) + (numerator[2] + numerator[3]));
+  sum = sum_of_four(sum);
   // A label that is no class makes loss and gradient a NaN.
   if (!counted) sum = ignored ? 1.0f : __int_as_float(0x7fc00000);
   sums.denominators *= sum;
   const float factor = reciprocal_approximate(sum);
-  const int label_here = counted ? label - first_class : -1;
-  float gradient[4];
+  const int counted_label = counted ? label : -1;
+  float gradient[4] = {};
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
+  for (int i = 0; i < kLogits; ++i) {
     gradient[i] = numerator[i] * factor;
-    if (label_here == i / 2 * 8 + i % 2) {
+    if (counted_label == lane.own[i]) {
       gradient[i] -= 1;
       sums.label_logits += below[i];
     }
@@ -101,49 +134,75 @@ __device__ inline void pixel_loss(const float (&logit)[4], int first_class, int 
     stored[half] = ChannelPair<T>::of(gradient[2 * half], gradient[2 * half + 1]);
 #pragma unroll
     for (int i = 0; i < kPairWords<T>; ++i) {
-      stored[half].word[i] &= ignored ? 0 : is_class[half].word[i];
+      stored[half].word[i] &= ignored ? 0 : lane.mask[half].word[i];
     }
-    sums.gradients[2 * half] += stored[half].first();
-    sums.gradients[2 * half + 1] += stored[half].second();
+    if (!kIsBf16<T>) {
+      sums.gradients[half][0] += stored[half].first();
+      sums.gradients[half][1] += stored[half].second();
+    }
   }
 }
 
-/// partial [kColumns][blocks]: the sums of each block.
-template <class T>
+/// Writes a lane's gradients of pixel (x, y) of a unit.
+template <class T, int kLogits>
+__device__ inline void write_pixel(unsigned char* unit, const LaneClasses<T, kLogits>& lane, int x,
+                                   int y, const ChannelPair<T> (&gradient)[2]) {
+  channel_pair<T, Unit>(unit, lane.own[0], x, y) = gradient[0];
+  if constexpr (kLogits == 4) {
+    channel_pair<T, Unit>(unit, lane.own[2], x, y) = gradient[1];
+  } else {
+    static_assert(kIsBf16<T>, "half a word");
+    *reinterpret_cast<std::uint16_t*>(address<T, Unit>(unit, lane.own[2], x, y)) =
+        static_cast<std::uint16_t>(gradient[1].word[0]);
+  }
+}
+
+/// Adds the gradients of a unit by tensor cores, as products with ones: only the first row of the
+/// first factor has them, so that only its four lanes get sums.
+__device__ inline void add_gradients(unsigned char* unit, LaneSums& sums) {
+  const std::uint32_t ones = threadIdx.x % 32 < 4 ? 0x3f803f80u : 0;
+  const First<bf16> first = {{{ones, 0, ones, 0}}};
+  const PixelRows<bf16, Unit> gradients(unit);
+#pragma unroll
+  for (int r = 0; r < kUnitHeight; ++r) {
+    Second<bf16> second[2];
+    gradients.as_second(0, r, second);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) multiply_add(sums.gradients[half], first, second[half]);
+  }
+}
+
+/// For classes up to 4 kLogits. partial [kColumns][blocks]: the sums of each block.
+template <class T, int kLogits>
 __global__ void __launch_bounds__(kThreads, kIsBf16<T> ? 4 : 2)
     conv3x3_loss_kernel(int side, int classes, int tiles, const T* x, const T* w, const float* b,
                         const std::uint8_t* labels, int ignore_label, T* dlogits, double* partial) {
   extern __shared__ __align__(16) unsigned char shared[];
   __shared__ double block_sums[kWarps][kColumns];
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-  const int row = lane / 4, first_class = lane % 4 * 2;
+  const int row = lane / 4, pair = lane % 4;
   const int blocks = static_cast<int>(gridDim.x);
   unsigned char* unit_out = shared + 2 * kBufferBytes<T> + warp * kBytes<T, Unit>;
 
   int tile = static_cast<int>(blockIdx.x);
   load_tile(tile, side, x, labels, shared);
 
-  // Second factors [channels, classes] of the taps; the bias with the logits' places.
+  // Second factors [channels, classes] of the taps.
   Second<T> filter[kTaps][2];
-  float bias[2][4];
-  ChannelPair<T> is_class[2];
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
-#pragma unroll
-    for (int tap = 0; tap < kTaps; ++tap) {
-      filter[tap][half] = second_factor<T>([&](int c, int k) {
-        k += 8 * half;
-        return k < classes ? w[(k * kTaps + tap) * kC + c] : T(0.0f);
-      });
-    }
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int k = first_class + 8 * half + i % 2;
-      bias[half][i] = k < classes ? b[k] : -INFINITY;
-    }
-    const int k = first_class + 8 * half;
-    is_class[half] = ChannelPair<T>::mask(k < classes, k + 1 < classes);
+  for (int i = 0; i < kTaps * 2; ++i) {
+    const int tap = i / 2, half = i % 2;
+    filter[tap][half] = second_factor<T>([&](int c, int column) {
+      const int k = class_of_column<kLogits>(half, column);
+      return k < classes ? w[(k * kTaps + tap) * kC + c] : T(0.0f);
+    });
   }
+  const LaneClasses<T, kLogits> own(classes, b);
+  // The channels that are never written below.
+  for (int i = lane * kChunkBytes; i < kBytes<T, Unit>; i += 32 * kChunkBytes) {
+    *reinterpret_cast<uint4*>(unit_out + i) = {};
+  }
+  __syncwarp();
 
   double loss = 0, db[4] = {};
   for (int offset = 0; tile < tiles; tile += blocks, offset = kBufferBytes<T> - offset) {
@@ -163,7 +222,7 @@ __global__ void __launch_bounds__(kThreads, kIsBf16<T> ? 4 : 2)
       float logits[kUnitHeight][2][4];
 #pragma unroll
       for (int i = 0; i < kUnitHeight * 2 * 4; ++i) {
-        logits[i / 8][i / 4 % 2][i % 4] = bias[i / 4 % 2][i % 4];
+        logits[i / 8][i / 4 % 2][i % 4] = own.bias[i / 4 % 2][i % 4];
       }
       // A row of the input is in the windows of three rows of logits, of which two are here.
 #pragma unroll
@@ -183,23 +242,23 @@ __global__ void __launch_bounds__(kThreads, kIsBf16<T> ? 4 : 2)
 #pragma unroll
       for (int i = 0; i < kUnitHeight * 2; ++i) {
         const int r = i / 2, lower = i % 2, column = row + 8 * lower;
-        const float(&z)[2][4] = logits[r];
-        const float logit[4] = {z[0][2 * lower], z[0][2 * lower + 1], z[1][2 * lower],
-                                z[1][2 * lower + 1]};
+        float logit[kLogits];
+#pragma unroll
+        for (int j = 0; j < kLogits; ++j) logit[j] = logits[r][j / 2][2 * lower + j % 2];
         ChannelPair<T> stored[2];
-        pixel_loss<T>(logit, first_class, classes, tile_labels[(at.y + r) * kWidth + at.x + column],
-                      ignore_label, is_class, sums, stored);
-        channel_pair<T, Unit>(unit_out, first_class, column, r) = stored[0];
-        channel_pair<T, Unit>(unit_out, first_class + 8, column, r) = stored[1];
+        pixel_loss(logit, own, classes, tile_labels[(at.y + r) * kWidth + at.x + column],
+                   ignore_label, sums, stored);
+        write_pixel(unit_out, own, column, r, stored);
       }
       __syncwarp();
-      store_unit<T, Unit>(unit_out, 0, 0, dlogits + std::int64_t{tile} * kPixels * kC, at);
+      if constexpr (kIsBf16<T>) add_gradients(unit_out, sums);
+      store_unit<T, Unit>(unit_out, 0, 0, dlogits + std::int64_t{tile} * kPixels * kC, unit);
       __syncwarp();  // before unit_out is overwritten
     }
-    if (first_class == 0) loss += static_cast<double>(logf(sums.denominators));
+    if (pair == 0) loss += static_cast<double>(logf(sums.denominators));
     loss -= static_cast<double>(sums.label_logits);
 #pragma unroll
-    for (int i = 0; i < 4; ++i) db[i] += static_cast<double>(sums.gradients[i]);
+    for (int i = 0; i < 4; ++i) db[i] += static_cast<double>(sums.gradients[i / 2][i % 2]);
   }
 
   loss = warp_sum(loss);
@@ -207,7 +266,7 @@ __global__ void __launch_bounds__(kThreads, kIsBf16<T> ? 4 : 2)
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const double sum = sum_over_rows(db[i]);
-    if (row == 0) block_sums[warp][1 + first_class + i / 2 * 8 + i % 2] = sum;
+    if (row == 0) block_sums[warp][1 + 2 * pair + i / 2 * 8 + i % 2] = sum;
   }
   __syncthreads();
   const int column = static_cast<int>(threadIdx.x);
@@ -246,11 +305,15 @@ void conv3x3_loss(const Conv3x3LossShape& shape, const BatchHeader* header, cons
   const auto blocks = static_cast<unsigned>(conv3x3_loss_blocks(shape));
   if (blocks > 0) {
     constexpr int kShared = kSharedBytes<T>;
-    TANDEM_CUDA_TRY(cudaFuncSetAttribute(conv3x3_loss_kernel<T>,
-                                         cudaFuncAttributeMaxDynamicSharedMemorySize, kShared));
-    TANDEM_CUDA_TRY(launch(conv3x3_loss_kernel<T>, LaunchShape{blocks, kThreads, kShared}, stream,
-                           shape.side, shape.classes, conv3x3_loss_tiles(shape), x, w, b, labels,
-                           ignore_label, dlogits, partial));
+    auto* kernel = conv3x3_loss_kernel<T, 4>;
+    if constexpr (kIsBf16<T>) {
+      if (shape.classes <= 12) kernel = conv3x3_loss_kernel<T, 3>;
+    }
+    TANDEM_CUDA_TRY(
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared));
+    TANDEM_CUDA_TRY(launch(kernel, LaunchShape{blocks, kThreads, kShared}, stream, shape.side,
+                           shape.classes, conv3x3_loss_tiles(shape), x, w, b, labels, ignore_label,
+                           dlogits, partial));
   }
   const auto columns = static_cast<unsigned>(1 + shape.classes);
   TANDEM_CUDA_TRY(launch(conv3x3_loss_result_kernel, LaunchShape{1, 32 * columns}, stream, header,

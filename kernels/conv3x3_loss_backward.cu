@@ -112,7 +112,7 @@ __global__ void __launch_bounds__(kThreads, kIsBf16<T> ? 3 : 2)
                                relu_gradient(stored.second(), gradient[r][half][2 * lower + 1]));
       }
       __syncwarp();
-      store_unit<T, TileAlone>(x_tile, at.x, at.y, dx + std::int64_t{tile} * kPixels * kC, at);
+      store_unit<T, TileAlone>(x_tile, at.x, at.y, dx + std::int64_t{tile} * kPixels * kC, unit);
     }
   }
 

@@ -71,20 +71,21 @@ __device__ inline void load_ring(const T* image, int side, std::uint32_t first_i
   }
 }
 
-/// Copies a unit, whose first pixel is (x, y) of `pixels`, to the tile whose pixels lie from `to`
-/// on; `at` is the unit's position there. By one warp.
+/// Copies a unit, whose first pixel is (x, y) of `pixels`, to its place in the tile whose pixels
+/// lie from `to` on. By one warp.
 template <class T, class Layout>
-__device__ inline void store_unit(unsigned char* pixels, int x, int y, T* to, Position at) {
+__device__ inline void store_unit(unsigned char* pixels, int x, int y, T* to, int unit) {
   constexpr int kPixelsAtOnce = 32 / kPlanes<T>;
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int c = lane % kPlanes<T> * kPlaneChannels<T>;
+  const int pixel = lane / kPlanes<T>, c = lane % kPlanes<T> * kPlaneChannels<T>;
+  const Position p = unit_pixel(pixel);
+  const unsigned char* source = address<T, Layout>(pixels, c, x + p.x, y + p.y);
+  T* target = to + unit_index(unit, pixel) * kC + c;
 #pragma unroll
   for (int first = 0; first < kUnitPixels; first += kPixelsAtOnce) {
-    const Position p = unit_pixel(first + lane / kPlanes<T>);
-    const auto z = morton_encode(static_cast<std::uint32_t>(at.x + p.x),
-                                 static_cast<std::uint32_t>(at.y + p.y));
-    *reinterpret_cast<uint4*>(to + z * kC + c) =
-        *reinterpret_cast<const uint4*>(address<T, Layout>(pixels, c, x + p.x, y + p.y));
+    const Position further = unit_pixel(first);  // added: no bit in common
+    *reinterpret_cast<uint4*>(target + unit_index(0, first) * kC) =
+        *reinterpret_cast<const uint4*>(source + Layout::shift(further.x, further.y) * kChunkBytes);
   }
 }
 

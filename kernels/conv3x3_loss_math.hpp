@@ -63,6 +63,13 @@ TANDEM_HD constexpr Position unit_first(int unit) {
 /// Position in its unit of the unit's pixel `i` in the order of memory.
 TANDEM_HD constexpr Position unit_pixel(int i) { return {i / 4 * 2 + i % 2, i / 2 % 2}; }
 
+/// The place of that pixel in the order of memory of its tile: the bits of morton_encode() for the
+/// sum of the two positions above, each moved to where it belongs.
+TANDEM_HD constexpr int unit_index(int unit, int i) {
+  return (unit & 1) << 8 | (unit & 2) << 2 | (unit & 4) << 3 | (unit & 8) << 4 |  // x4 y1 y2 y3
+         (i & 7) | (i & 8) << 1 | (i & 16) << 2;                                  // x0 y0 x1 x2 x3
+}
+
 /// Pixels in shared memory: planes of chunks, a chunk the 16 bytes of neighbouring channels of a
 /// pixel, pixels in raster order. Chunks that differ in the lower three bits of their number lie in
 /// different banks. So the eight pixels of a row that ldmatrix takes at a time are free of

@@ -195,6 +195,23 @@ TEST(Conv3x3LossTile, PositionsOfDisjointBitsAdd) {
   }
 }
 
+TEST(Conv3x3LossTile, PositionsInAUnitAdd) {
+  for (const int step : {8, 16}) {
+    for (int i = 0; i < step; ++i) {
+      for (int first = 0; first < tile::kUnitPixels; first += step) {
+        const tile::Position a = tile::unit_pixel(first), b = tile::unit_pixel(i),
+                             sum = tile::unit_pixel(first + i);
+        EXPECT_EQ(a.x + b.x, sum.x);
+        EXPECT_EQ(a.y + b.y, sum.y);
+        for (const int unit : {0, 5, 15}) {
+          EXPECT_EQ(tile::unit_index(unit, i) + tile::unit_index(0, first),
+                    tile::unit_index(unit, first + i));
+        }
+      }
+    }
+  }
+}
+
 TEST(Conv3x3LossTile, RingAndTileAreTheRectangleAround) {
   std::set<std::pair<int, int>> seen;
   for (int i = 0; i < tile::kRingPixels; ++i) {
@@ -242,6 +259,7 @@ TEST(Conv3x3LossTile, UnitsAreTheTile) {
                                    static_cast<std::uint32_t>(first.y + p.y));
       EXPECT_LT(z, static_cast<std::uint32_t>(tile::kPixels));
       EXPECT_TRUE(seen.insert(z).second);
+      EXPECT_EQ(static_cast<std::uint32_t>(tile::unit_index(u, i)), z);
       if (i % 4 != 0) {  // four pixels are neighbours in memory
         EXPECT_EQ(z, last + 1);
       }
