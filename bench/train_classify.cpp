@@ -12,7 +12,10 @@ namespace tandem::program {
 namespace {
 
 struct ClassifyOptions : TrainOptions {
-  ClassifyOptions() { held_out = -1; }
+  ClassifyOptions() {
+    held_out = -1;
+    learning_rate = 0.02;  // with 0.1, which suits the segmenter's decoder, it learns nothing
+  }
   DataChoice data{"fashion-mnist"};
   AugmentChoice augment;
   std::int64_t image = 32, classes = 0;

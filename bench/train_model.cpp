@@ -15,7 +15,10 @@ namespace tandem::program {
 namespace {
 
 struct ModelOptions : TrainOptions {
-  ModelOptions() { held_out = -1; }
+  ModelOptions() {
+    held_out = -1;
+    learning_rate = 0.02;
+  }
   std::string model;
   DataChoice data;
   AugmentChoice augment;

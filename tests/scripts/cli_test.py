@@ -244,7 +244,7 @@ class CommandLine(unittest.TestCase):
         self.refuse(2, ["--resume", later], *self.classify("--resume"))
         for schedule in ("graph", "auto"):
             self.refuse(2, [schedule, later], *self.train("--schedule", schedule))
-            self.refuse(2, [schedule, later], *self.bench("--schedule", f"serial,{schedule}"))
+        self.refuse(2, ["auto", later], *self.bench("--schedule", "serial,auto"))
         self.refuse(2, ["auto", later], *self.train("--batch", "auto"))
         self.refuse(2, ["folder:x", later], *self.train("--data", "folder:x"))
 
@@ -568,6 +568,25 @@ class CommandLine(unittest.TestCase):
                              ("--rotation", "bilinear"), ("--border", "constant"), ("--fill", 90),
                              ("--mean", 0.3), ("--std", "0.5,0.6,0.7"))}
         self.assertEqual(len(seen), 14)
+
+    def test_every_epoch_is_another_one(self):
+        def epochs(*arguments):
+            """Losses of two epochs of weights that stay as they are."""
+            self.succeed(*self.classify("--lr", 0, "--eval", 0, "--log", "log", *arguments))
+            losses = [line["loss"] for line in map(json.loads, (self.folder / "log").read_text().splitlines())
+                      if "loss" in line]
+            return losses[:3], losses[3:]
+
+        first, second = epochs("--no-shuffle")
+        self.assertEqual(first, second)
+        for arguments in ((), ("--no-shuffle", "--augment", "cpu"), ("--no-shuffle", "--augment", "gpu")):
+            first, second = epochs(*arguments)
+            self.assertNotEqual(first, second)
+        # Each record once: the mean over all is the same in any order, up to rounding.
+        for seed in (0, 1, 2):
+            losses, _ = epochs("--batch", 20, "--seed", seed)
+            self.assertEqual(len(losses), 2)
+            self.assertLess(abs(losses[0] - losses[1]), 1e-5)
 
     def test_classify_writes_what_it_did(self):
         result = self.succeed(*self.classify("--augment", "gpu", "--out", "run", "--log", "log"))
