@@ -576,7 +576,8 @@ OpMemory::OpMemory(const OpCase& op_case, unsigned char poison) : case_(op_case)
       // Sample ids stay NaN, and augmentation parameters where the operation is no augment.
       std::memcpy(start, &case_.header, sizeof(BatchHeader));
       std::byte* draws = start + sizeof(BatchHeader) + case_.sizes.n * sizeof(std::int64_t);
-      std::memcpy(draws, case_.draws.data(), case_.draws.size() * sizeof(AugmentDraw));
+      std::copy_n(reinterpret_cast<const std::byte*>(case_.draws.data()),
+                  case_.draws.size() * sizeof(AugmentDraw), draws);
     } else {
       const auto bytes = encode(operand.desc, case_.values[i]);
       std::memcpy(start, bytes.data(), bytes.size());
