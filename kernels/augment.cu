@@ -13,6 +13,7 @@
 #include <tandem/kernels/bf16.hpp>
 #include <tandem/kernels/check.hpp>
 #include <tandem/kernels/device.cuh>
+#include <tandem/kernels/kernel_attributes.hpp>
 
 namespace tandem::cuda {
 
@@ -594,8 +595,7 @@ template <class T, int R, Source S>
 void launch_kernel(const Parameters& p, std::size_t staged_bytes, T* y, cudaStream_t stream) {
   const auto kernel = augment_fused_kernel<T, R, S>;
   const std::size_t bytes = SampleLayout<R>::count * sizeof(float) + staged_bytes;
-  TANDEM_CUDA_TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                       static_cast<int>(bytes)));
+  allow_shared_memory(reinterpret_cast<const void*>(kernel), bytes);
   cudaLaunchConfig_t config = {};
   config.gridDim =
       dim3(static_cast<unsigned>(p.result.n), static_cast<unsigned>(ceil_div(p.w, kTileW)),

@@ -2,6 +2,7 @@
 #include <tandem/kernels/check.hpp>
 #include <tandem/kernels/conv3x3_loss.hpp>
 #include <tandem/kernels/conv3x3_loss_device.cuh>
+#include <tandem/kernels/kernel_attributes.hpp>
 #include <tandem/kernels/launch.hpp>
 
 namespace tandem::cuda {
@@ -309,8 +310,7 @@ void conv3x3_loss(const Conv3x3LossShape& shape, const BatchHeader* header, cons
     if constexpr (kIsBf16<T>) {
       if (shape.classes <= 12) kernel = conv3x3_loss_kernel<T, 3>;
     }
-    TANDEM_CUDA_TRY(
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared));
+    allow_shared_memory(reinterpret_cast<const void*>(kernel), kShared);
     TANDEM_CUDA_TRY(launch(kernel, LaunchShape{blocks, kThreads, kShared}, stream, shape.side,
                            shape.classes, conv3x3_loss_tiles(shape), x, w, b, labels, ignore_label,
                            dlogits, partial));

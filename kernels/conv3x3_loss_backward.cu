@@ -2,6 +2,7 @@
 #include <tandem/kernels/check.hpp>
 #include <tandem/kernels/conv3x3_loss.hpp>
 #include <tandem/kernels/conv3x3_loss_device.cuh>
+#include <tandem/kernels/kernel_attributes.hpp>
 #include <tandem/kernels/launch.hpp>
 #include <tandem/kernels/pointwise_math.hpp>
 
@@ -168,8 +169,7 @@ void conv3x3_loss_backward(const Conv3x3LossShape& shape, const T* dlogits, cons
   const auto blocks = static_cast<unsigned>(conv3x3_loss_backward_blocks(shape));
   if (blocks > 0) {
     constexpr int kShared = kSharedBytes<T>;
-    TANDEM_CUDA_TRY(cudaFuncSetAttribute(conv3x3_loss_backward_kernel<T>,
-                                         cudaFuncAttributeMaxDynamicSharedMemorySize, kShared));
+    allow_shared_memory(reinterpret_cast<const void*>(conv3x3_loss_backward_kernel<T>), kShared);
     TANDEM_CUDA_TRY(launch(conv3x3_loss_backward_kernel<T>, LaunchShape{blocks, kThreads, kShared},
                            stream, shape.side, shape.classes, conv3x3_loss_tiles(shape), dlogits, x,
                            w, dx, partial));

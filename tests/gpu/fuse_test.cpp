@@ -64,7 +64,11 @@ class FuseOnCuda : public GpuTest {
           train(*cuda_, config_of(image, batch, precision, Schedule::serial, {}), start, steps);
       const Outcome fused = train(
           *cuda_, config_of(image, batch, precision, Schedule::serial, kFuseAll), start, steps);
-      const double bound = precision == Precision::bf16 ? 5e-2 : 1e-3;
+      // In TF32 the head rounds its factors to nearest where the library may cut them off: twice
+      // 2^-10 a product.
+      const double bound = precision == Precision::bf16   ? 5e-2
+                           : precision == Precision::tf32 ? 4e-3
+                                                          : 1e-3;
       double worst = 0;
       for (std::size_t t = 0; t < plain.weights.size(); ++t) {
         const double error = update_error(fused.weights[t], plain.weights[t], start.trained[t]);
@@ -72,7 +76,9 @@ class FuseOnCuda : public GpuTest {
         worst = std::max(worst, error);
       }
       EXPECT_FALSE(same_bits(plain.weights, fused.weights)) << "nothing was fused";
-      EXPECT_LT(plain.losses.back(), plain.losses.front());
+      // The same batch, some rounds earlier.
+      EXPECT_LT(plain.losses.back(),
+                plain.losses[static_cast<std::size_t>(steps - 1) % kStillBatches]);
       RecordProperty(std::string(name_of(precision)) + "_worst_update_error",
                      std::to_string(worst));
       std::printf("[  update  ] %s, S = %d, %d steps: worst error %.2e\n", name_of(precision),
