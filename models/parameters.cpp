@@ -25,10 +25,25 @@ double torch_bound(const std::vector<std::int64_t>& weight_shape) {
   return 1.0 / std::sqrt(static_cast<double>(weight_shape[1] * window_of(weight_shape)));
 }
 
+/// Calls body(begin, end) for parts of 0 .. count - 1, in threads of their own where there is
+/// enough to do: `cost` is that of one, in elements.
+template <class Body>
+void in_parts(std::size_t count, std::size_t cost, const Body& body) {
+  constexpr std::size_t kElementsAThread = 1 << 18;
+  const std::size_t most = std::max(1u, std::min(16u, std::thread::hardware_concurrency()));
+  const std::size_t parts = std::clamp<std::size_t>(count * cost / kElementsAThread, 1, most);
+  const auto part = [&](std::size_t i) { body(i * count / parts, (i + 1) * count / parts); };
+  std::vector<std::future<void>> others;
+  for (std::size_t i = 1; i < parts; ++i) others.push_back(std::async(std::launch::async, part, i));
+  part(0);
+  for (std::future<void>& other : others) other.get();
+}
+
 /// Calls visit(torch_index, engine_index) for every element of a weight [A, B, kh, kw], whose
-/// channels-last order is [A, kh, kw, B]; a linear layer's is the same in both.
+/// channels-last order is [A, kh, kw, B]; a linear layer's is the same in both. Several threads
+/// share the elements of a large one.
 template <class Visit>
-void for_each_element(const ParameterSpec& spec, Visit visit) {
+void for_each_element(const ParameterSpec& spec, const Visit& visit) {
   if (spec.bias) {
     for (std::size_t i = 0; i < static_cast<std::size_t>(spec.elements); ++i) visit(i, i);
     return;
@@ -36,34 +51,27 @@ void for_each_element(const ParameterSpec& spec, Visit visit) {
   const auto a = static_cast<std::size_t>(spec.shape[0]),
              b = static_cast<std::size_t>(spec.shape[1]);
   const auto window = static_cast<std::size_t>(window_of(spec.shape));
-  for (std::size_t i = 0; i < a; ++i) {
-    for (std::size_t j = 0; j < b; ++j) {
-      for (std::size_t k = 0; k < window; ++k)
-        visit((i * b + j) * window + k, (i * window + k) * b + j);
+  in_parts(a, b * window, [&](std::size_t begin, std::size_t end) {
+    for (std::size_t i = begin; i < end; ++i) {
+      for (std::size_t j = 0; j < b; ++j) {
+        for (std::size_t k = 0; k < window; ++k)
+          visit((i * b + j) * window + k, (i * window + k) * b + j);
+      }
     }
-  }
+  });
 }
 
 /// Elements 2 i and 2 i + 1 become draw(i): an element never depends on how many others there are,
 /// nor on the number of threads that share the work.
 template <class Draw>
 void fill_by_pairs(std::vector<float>& values, const Draw& draw) {
-  constexpr std::size_t kPairsAThread = 1 << 17;
-  const std::size_t pairs = (values.size() + 1) / 2;
-  const std::size_t most = std::max(1u, std::min(16u, std::thread::hardware_concurrency()));
-  const std::size_t parts = std::clamp<std::size_t>(pairs / kPairsAThread, 1, most);
-  const auto fill = [&](std::size_t part) {
-    for (std::size_t i = part * pairs / parts; i < (part + 1) * pairs / parts; ++i) {
+  in_parts((values.size() + 1) / 2, 2, [&](std::size_t begin, std::size_t end) {
+    for (std::size_t i = begin; i < end; ++i) {
       const NormalPair pair = draw(i);
       values[2 * i] = static_cast<float>(pair.first);
       if (2 * i + 1 < values.size()) values[2 * i + 1] = static_cast<float>(pair.second);
     }
-  };
-  std::vector<std::future<void>> others;
-  for (std::size_t part = 1; part < parts; ++part)
-    others.push_back(std::async(std::launch::async, fill, part));
-  fill(0);
-  for (std::future<void>& other : others) other.get();
+  });
 }
 
 }  // namespace
