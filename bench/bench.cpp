@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <future>
 #include <map>
 #include <numeric>
 #include <optional>
@@ -432,7 +433,9 @@ void run(const BenchOptions& options, const Options& declared, MakeWorkload make
       const std::string label = fmt::format("batch {} {}", batch, options.precisions[p]);
       Job job{*backend, config, workload.weights, workload.data, loader, options.quiet};
       const BenchRun reference = run_once(job, label + " reference", false);
-      const std::string reference_sha256 = parameters_sha256(reference.trained);
+      // While the rows run: the hash of as many weights takes longer than some rows.
+      std::shared_future<std::string> reference_sha256 =
+          std::async(std::launch::async, [&] { return parameters_sha256(reference.trained); });
       if (flip_bit) flip_weight_bit(job.weights.decoder);
       for (const std::string& schedule_name : options.schedules) {
         job.config.scheduler.schedule = schedule(schedule_name);
@@ -443,7 +446,8 @@ void run(const BenchOptions& options, const Options& declared, MakeWorkload make
         const Observation seen = observe(job, device, rate.median, options.observe,
                                          label + " " + schedule_name + " observed");
         const bool verified = same_results(timed, reference);
-        const std::string sha256 = verified ? reference_sha256 : parameters_sha256(timed.trained);
+        const std::string sha256 =
+            verified ? reference_sha256.get() : parameters_sha256(timed.trained);
         rows.push_back(make_row(options,
                                 {workload.name, batch, schedule_name, options.precisions[p]},
                                 device, timed, sha256, rate, seen, verified));
@@ -459,6 +463,12 @@ void run(const BenchOptions& options, const Options& declared, MakeWorkload make
   json["rows"] = rows;
   write_json(options.json, json);
   if (options.json != "-") print_table(rows);
+  for (const Json& row : rows) {
+    if (!row.contains("no_graph_reason") || options.quiet) continue;
+    say(fmt::format("schedule graph issues its steps without a graph: {}\n",
+                    row["no_graph_reason"].get<std::string>()));
+    break;
+  }
   const auto wrong = std::count_if(rows.begin(), rows.end(),
                                    [](const Json& row) { return !row["verified"].get<bool>(); });
   if (wrong > 0)

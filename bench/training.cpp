@@ -268,11 +268,15 @@ TrainRun train(Backend& backend, const TrainJob& job, const TrainOptions& option
   log.open_all(options, job.files);
 
   const LoaderOptions loader = loader_options(options, job);
+  bool told_reason = false;
   for (std::uint64_t step = 0; step < passes.total();) {
     const Pass pass = passes.at(step);
     const auto start = std::chrono::steady_clock::now();
     const double processor_start = processor_seconds();
     const bool done = run_pass(trainer, job, loader, pass);
+    if (const std::string& reason = trainer.scheduler().no_graph_reason();
+        !reason.empty() && !std::exchange(told_reason, true))
+      note("schedule graph issues its steps without a graph: " + reason);
     run.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     run.processor_seconds += processor_seconds() - processor_start;
     run.samples += std::min(pass.samples, static_cast<std::int64_t>(pass.steps) * options.batch);
@@ -378,8 +382,9 @@ void add_training_options(Options& options, TrainOptions& o) {
   options.real("--momentum", o.momentum, 0, 1, "factor of the old velocity");
   options.real("--weight-decay", o.weight_decay, 0, 1e38,
                "factor of the weight that is added to its gradient");
-  options.choice("--schedule", o.schedule, {"serial", "overlap"}, "order of the stages",
-                 {"graph", "auto"});
+  options.choice("--schedule", o.schedule, {"serial", "overlap", "graph"},
+                 "order of the stages; graph: overlap, captured once and launched", {"auto"});
+  add_fuse_option(options, o.fuse);
   add_precision_option(options, o.precision);
   add_device_option(options, o.device);
   add_plan_option(options, o.plan);
@@ -439,6 +444,7 @@ void run_training(TrainOptions& options, const Options& declared, const Device& 
   config.momentum = options.momentum != 0;
   config.slots = static_cast<int>(options.slots);
   config.scheduler.schedule = schedule(options.schedule);
+  config.fuse = fuse_options(options.fuse);
   const Passes passes(options, job);
   Log::check_all(options);
   if (!options.quiet)

@@ -28,6 +28,7 @@ struct TrainOptions {
   double learning_rate = 0.1, momentum = 0.9, weight_decay = 0;
   std::string schedule = "overlap", precision = "fp32", device = "auto", init, scheme = "he";
   std::string last_batch = "partial", plan, out, log, json;
+  std::vector<std::string> fuse{"all"};
   bool no_shuffle = false, quiet = false;
 };
 
