@@ -52,9 +52,9 @@ std::optional<MatmulCall> as_matmul(const Operation& op) {
                         std::size_t a, std::size_t b, std::size_t c = 2) {
     return MatmulCall{{desc(op, a).dtype, desc(op, c).dtype, op.math, ta, tb, m, n, k}, a, b, c};
   };
-  const auto update = [](MatmulCall call) {
-    call.problem.update = true;
-    return call;
+  const auto update = [](MatmulCall product) {
+    product.problem.update = true;
+    return product;
   };
   std::int64_t taps = 4;
   switch (op.kind) {
