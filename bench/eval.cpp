@@ -144,8 +144,8 @@ void add_workload(CLI::App& eval, Command& selected, const char* name, const cha
     add_picture_options(*options, o.data);
     add_frame_options(*options, o.frame);
     add_normalise_options(*options, o.frame);
-    for (const char* name : {"--crop", "--padding", "--fill", "--mean", "--std"})
-      app->get_option(name)->default_str("the run's");
+    for (const char* setting : {"--crop", "--padding", "--fill", "--mean", "--std"})
+      app->get_option(setting)->default_str("the run's");
   }
   options->number("--count", o.count, 1, 1'000'000'000, "held-out samples")
       ->default_str("all; 512 scenes");
