@@ -8,11 +8,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
-#include <future>
 #include <map>
 #include <numeric>
 #include <optional>
 #include <tandem/engine/error.hpp>
+#include <utility>
 #include <vector>
 
 #include "common.hpp"
@@ -45,32 +45,53 @@ struct Workload {
 
 using Clock = std::chrono::steady_clock;
 
+/// The bytes of every buffer that outlives a step: weights, velocities, tables, and inputs that lie
+/// on the device. One entry a copy of a buffer, in the plan's order.
+using Snapshot = std::vector<std::vector<std::byte>>;
+
+template <class Visit>
+void for_each_lasting(const Plan& plan, bool inputs, Visit visit) {
+  for (std::size_t b = 0; b < plan.buffers.size(); ++b) {
+    const Buffer& buffer = plan.buffers[b];
+    if (buffer.scope != Scope::persistent && !(inputs && buffer.scope == Scope::input)) continue;
+    for (int copy = 0; copy < copies(plan, buffer); ++copy)
+      visit(static_cast<BufferId>(b), copy, buffer.bytes);
+  }
+}
+
+Snapshot snapshot_of(Scheduler& scheduler, bool inputs) {
+  Snapshot snapshot;
+  for_each_lasting(scheduler.plan(), inputs, [&](BufferId b, int copy, std::size_t bytes) {
+    scheduler.read(b, snapshot.emplace_back(bytes).data(), copy);
+  });
+  return snapshot;
+}
+
+void restore(Scheduler& scheduler, bool inputs, const Snapshot& snapshot) {
+  auto next = snapshot.begin();
+  for_each_lasting(scheduler.plan(), inputs, [&](BufferId b, int copy, std::size_t) {
+    scheduler.write(b, (next++)->data(), copy);
+  });
+}
+
 struct BenchRun {
   std::vector<double> losses;
-  Parameters trained, frozen;
+  Snapshot end;
+  std::string weights_sha256;
   std::vector<double>
       step_ends;  // seconds from the start until the host heard that a step was complete
   std::vector<std::pair<std::string, double>> stage_seconds;  // each stage alone, one execution
   std::size_t memory_bytes = 0;
+  bool verified = false;
   int graphs = 0;
   std::string no_graph_reason, plan_hash;
 };
 
-template <class T>
-bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
-}
-
-bool same_bits(const Parameters& a, const Parameters& b) {
-  return std::equal(
-      a.begin(), a.end(), b.begin(), b.end(),
-      [](const NamedTensor& x, const NamedTensor& y) { return same_bits(x.data, y.data); });
-}
-
-/// Same results to the last bit.
+/// Same results to the last bit: of the losses, which may hold a NaN, and of all that lasts.
 bool same_results(const BenchRun& a, const BenchRun& b) {
-  return same_bits(a.losses, b.losses) && same_bits(a.trained, b.trained) &&
-         same_bits(a.frozen, b.frozen);
+  return a.losses.size() == b.losses.size() &&
+         std::memcmp(a.losses.data(), b.losses.data(), a.losses.size() * sizeof(double)) == 0 &&
+         a.end == b.end;
 }
 
 /// Flips one bit of one weight. For the test that shows `verified` can be false.
@@ -143,11 +164,14 @@ struct Job {
   std::shared_ptr<const Dataset> data;
   LoaderOptions loader;
   bool quiet = false;
+  std::optional<Snapshot> start;  // made by the first run, so that others need not make it again
 };
 
-/// `on_push` is called before each step.
-BenchRun run_once(const Job& job, const std::string& label, bool with_stage_times,
-                  const std::function<void()>& on_push = {}) {
+/// Compares with `reference`, if there is one, whose hash of the weights is taken over where the
+/// results are the same. `on_push` is called before each step; a run that is watched so keeps no
+/// results.
+BenchRun run_once(Job& job, const std::string& label, const BenchRun* reference,
+                  bool with_stage_times, const std::function<void()>& on_push = {}) {
   const EngineConfig& config = job.config;
   BenchRun run;
   const auto steps = static_cast<std::size_t>(job.loader.steps);
@@ -160,8 +184,15 @@ BenchRun run_once(const Job& job, const std::string& label, bool with_stage_time
     run.losses.push_back(result.loss);
     progress.update(run.losses.size(), "");
   });
-  trainer.set_frozen(job.weights.encoder);
-  trainer.set_trained(job.weights.decoder);
+  const bool on_device = config.input_memory == MemoryKind::device;
+  if (job.start) {
+    restore(trainer.scheduler(), on_device, *job.start);
+  } else {
+    trainer.set_frozen(job.weights.encoder);
+    trainer.set_trained(job.weights.decoder);
+    if (on_device) fill_inputs(trainer, config, job.data, job.loader);
+    job.start = snapshot_of(trainer.scheduler(), on_device);
+  }
   run.plan_hash = full_plan_hash(trainer.scheduler().plan(), job.backend);
   run.memory_bytes =
       trainer.scheduler().memory().device_bytes + trainer.scheduler().memory().pinned_bytes;
@@ -170,8 +201,7 @@ BenchRun run_once(const Job& job, const std::string& label, bool with_stage_time
     check_interrupt();
     if (on_push) on_push();
   };
-  if (config.input_memory == MemoryKind::device) {
-    fill_inputs(trainer, config, job.data, job.loader);
+  if (on_device) {
     start = Clock::now();
     for (std::size_t step = 0; step < steps; ++step) {
       before_step();
@@ -190,8 +220,11 @@ BenchRun run_once(const Job& job, const std::string& label, bool with_stage_time
   trainer.finish();
   run.graphs = trainer.scheduler().graphs();
   run.no_graph_reason = trainer.scheduler().no_graph_reason();
-  run.trained = trainer.trained();
-  run.frozen = trainer.frozen();
+  if (on_push) return run;
+  run.end = snapshot_of(trainer.scheduler(), false);
+  run.verified = reference != nullptr && same_results(run, *reference);
+  run.weights_sha256 =
+      run.verified ? reference->weights_sha256 : parameters_sha256(trainer.trained());
   if (with_stage_times) run.stage_seconds = time_stages(trainer.scheduler());
   return run;
 }
@@ -218,7 +251,7 @@ Rate steps_per_second(const std::vector<double>& step_ends, std::size_t warmup, 
 
 /// The same job once more, for `seconds`, with timed events and NVML readings: the run that gave
 /// the speed has neither.
-Observation observe(Job job, const Device& device, double rate, double seconds,
+Observation observe(Job& job, const Device& device, double rate, double seconds,
                     const std::string& label) {
   if (!device.is_cuda()) return not_observed("the host backend uses no GPU");
   if (seconds == 0) return not_observed("not asked for: --observe 0");
@@ -227,8 +260,11 @@ Observation observe(Job job, const Device& device, double rate, double seconds,
   const int stages = static_cast<int>(plan_training(job.config).stages.size());
   Observer observer(device, stages, kSkipped, std::min(kMostTimed, steps - kSkipped), seconds / 2);
   job.config.scheduler.stage_timer = observer.timer();
-  job.loader.steps = static_cast<std::uint64_t>(steps);
-  run_once(job, label, false, [&observer] { observer.on_step(); });
+  const std::uint64_t timed_steps =
+      std::exchange(job.loader.steps, static_cast<std::uint64_t>(steps));
+  run_once(job, label, nullptr, false, [&observer] { observer.on_step(); });
+  job.config.scheduler.stage_timer = nullptr;
+  job.loader.steps = timed_steps;
   return observer.result();
 }
 
@@ -239,8 +275,7 @@ struct RowNames {
 };
 
 Json make_row(const BenchOptions& options, const RowNames& names, const Device& device,
-              const BenchRun& run, const std::string& weights_sha256, const Rate& rate,
-              const Observation& seen, bool verified) {
+              const BenchRun& run, const Rate& rate, const Observation& seen) {
   Json stages = Json::object();
   double sum = 0, longest = 0;
   for (const auto& [name, seconds] : run.stage_seconds) {
@@ -280,8 +315,8 @@ Json make_row(const BenchOptions& options, const RowNames& names, const Device& 
   if (!run.no_graph_reason.empty()) row["no_graph_reason"] = run.no_graph_reason;
   row["memory_bytes"] = run.memory_bytes;
   row["plan_hash"] = run.plan_hash;
-  row["weights_sha256"] = weights_sha256;
-  row["verified"] = verified;
+  row["weights_sha256"] = run.weights_sha256;
+  row["verified"] = run.verified;
   return row;
 }
 
@@ -431,26 +466,24 @@ void run(const BenchOptions& options, const Options& declared, MakeWorkload make
       // A backend of its own, so that the plan's hash is of its own algorithms only.
       const std::unique_ptr<Backend> backend = make_backend(device);
       const std::string label = fmt::format("batch {} {}", batch, options.precisions[p]);
-      Job job{*backend, config, workload.weights, workload.data, loader, options.quiet};
-      const BenchRun reference = run_once(job, label + " reference", false);
-      // While the rows run: the hash of as many weights takes longer than some rows.
-      std::shared_future<std::string> reference_sha256 =
-          std::async(std::launch::async, [&] { return parameters_sha256(reference.trained); });
-      if (flip_bit) flip_weight_bit(job.weights.decoder);
+      Job job{*backend, config, workload.weights, workload.data, loader, options.quiet, {}};
+      const BenchRun reference = run_once(job, label + " reference", nullptr, false);
+      if (flip_bit) {
+        flip_weight_bit(job.weights.decoder);
+        job.start.reset();
+      }
       for (const std::string& schedule_name : options.schedules) {
         job.config.scheduler.schedule = schedule(schedule_name);
-        const BenchRun timed = run_once(job, label + " " + schedule_name, options.observe > 0);
+        const BenchRun timed =
+            run_once(job, label + " " + schedule_name, &reference, options.observe > 0);
         const Rate rate = steps_per_second(
             timed.step_ends, static_cast<std::size_t>(options.warmup),
             static_cast<std::size_t>(options.steps), static_cast<std::size_t>(options.windows));
         const Observation seen = observe(job, device, rate.median, options.observe,
                                          label + " " + schedule_name + " observed");
-        const bool verified = same_results(timed, reference);
-        const std::string sha256 =
-            verified ? reference_sha256.get() : parameters_sha256(timed.trained);
         rows.push_back(make_row(options,
                                 {workload.name, batch, schedule_name, options.precisions[p]},
-                                device, timed, sha256, rate, seen, verified));
+                                device, timed, rate, seen));
       }
     }
   }

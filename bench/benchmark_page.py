@@ -432,7 +432,7 @@ random pictures and labels; PyTorch's initial weights, bytes as they are. Those 
 and by launches and move by tens of percent from run to run.
 
 PyTorch runs with both TF32 switches on, fused SGD and, in bf16, autocast; its labels are the 64-bit integers
-that its loss wants, Tandem's are bytes. {cudnn}
+that its loss wants, Tandem's are bytes. {tuned} {cudnn}
 Before the run, PyTorch's ways to issue a step are checked to give the same losses. In the names of its rows:
 piped, two streams; graph, one CUDA graph; forked, one CUDA graph with two branches.
 {sections}
@@ -541,6 +541,9 @@ def page(runs, augmentations=()):
         environment=markdown(["", ""], [(name, value) for name, value in facts if value is not None]),
         blocks=blocks_sentence(rows), seconds=settings["seconds"],
         loader_seconds=settings["loader_seconds"], distinct=settings["distinct_batches"],
+        tuned="`tandem tune` has timed the library's algorithms of Tandem's products before the run; "
+        "their hash is part of the plan's." if settings.get("tuned") else
+        "Tandem takes the library's first algorithm for each product that passes its filter.",
         cudnn="cuDNN times its algorithms (`cudnn.benchmark`)." if settings["cudnn_benchmark"] else
         "`cudnn.benchmark` is off, PyTorch's default.",
         sections=sections(rows, benchmarks, environment["image"]), share=REFERENCE_SHARE,

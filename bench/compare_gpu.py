@@ -132,24 +132,41 @@ class Tandem:
     def __init__(self, program, device, image):
         self.program, self.device, self.image = program, device, image
         self.environment = None
+        self.plans = {}  # workload -> plan file
+
+    def run(self, *command):
+        command = [str(part) for part in (self.program, *command)]
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+        if result.returncode != 0:
+            raise Failure(f"{shlex.join(command)}: exit {result.returncode}: "
+                          f"{result.stderr.strip() or 'no message'}")
+
+    def tune(self, folder, cases):
+        """Chooses the library's algorithms of these cases by timing them, once, before anything counts."""
+        for workload in dict.fromkeys(case.workload for case in cases):
+            mine = [case for case in cases if case.workload == workload]
+            batches = sorted({case.batch for case in mine})
+            precisions = dict.fromkeys(name for case in mine for name in case.precisions)
+            path = pathlib.Path(folder) / f"{workload}.plan.json"
+            self.run("tune", workload, "--device", self.device, "--image", self.image, "--batch",
+                     ",".join(map(str, batches)), "--precision", ",".join(precisions), "--out", path,
+                     "--quiet")
+            self.plans[workload] = path
 
     def block(self, case, ours, steps, warmup, observe):
         """Returns the rows of the program, one a schedule and precision; with `observe`, after an extra run
         of each that reads how busy the GPU was."""
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder) / "rows.json"
-            command = [self.program, "bench", case.workload, "--device", self.device, "--image", self.image,
-                       "--batch", case.batch, "--schedule", ours.schedules, "--precision",
+            command = ["bench", case.workload, "--device", self.device, "--image", self.image, "--batch",
+                       case.batch, "--schedule", ours.schedules, "--precision",
                        ",".join(case.precisions), "--input", case.input, "--workers", ours.workers,
                        "--init-scheme", case.init, "--lr", "1e-3", "--seed", 1, "--warmup", warmup,
                        "--steps", steps, "--windows", WINDOWS, "--observe", 1 if observe else 0,
                        "--json", path, "--quiet"]
             command += ["--augment", ours.augment] if ours.augment else []
-            command = [str(part) for part in command]
-            result = subprocess.run(command, capture_output=True, text=True, check=False)
-            if result.returncode != 0:
-                raise Failure(f"{shlex.join(command)}: exit {result.returncode}: "
-                              f"{result.stderr.strip() or 'no message'}")
+            command += ["--plan", self.plans[case.workload]] if case.workload in self.plans else []
+            self.run(*command)
             output = json.loads(path.read_text(encoding="utf-8"))
         self.environment = output["environment"]
         return output["rows"]
@@ -313,7 +330,7 @@ def measure(options):
         result = {"schema": 2, "command": options.command, "settings": {
             "seconds": options.seconds, "loader_seconds": LOADER_SECONDS * options.seconds,
             "windows": WINDOWS, "distinct_batches": DISTINCT_BATCHES,
-            "cudnn_benchmark": options.cudnn_benchmark},
+            "tuned": bool(tandem.plans), "cudnn_benchmark": options.cudnn_benchmark},
             "environment": environment_of(tandem, peer.environment, options.image),
             "failures": run.failures, "rows": run.finished()}
         result["verdict"] = page.judge(result)
@@ -324,7 +341,12 @@ def measure(options):
         return result
 
     started = time.monotonic()
+    plan_folder = tempfile.TemporaryDirectory()
     try:
+        if options.tune:
+            note("Tandem: choosing algorithms")
+            tandem.tune(plan_folder.name, cases)
+            note(f"chosen after {time.monotonic() - started:.0f} s")
         for case in cases:
             peer = peers.get(case.workload)
             if peer is None:
@@ -343,6 +365,7 @@ def measure(options):
     finally:
         for peer in peers.values():
             peer.close()
+        plan_folder.cleanup()
     return result
 
 
@@ -431,6 +454,8 @@ def parse_options(arguments):
                         f"or a loader: at most {page.LEAST_BLOCKS_BESIDE})")
     parser.add_argument("--seconds", type=positive(float), default=0.25,
                         help=f"of steps in a block (default 0.25; with a loader {LOADER_SECONDS} times that)")
+    parser.add_argument("--tune", action="store_true",
+                        help="first let 'tandem tune' choose the library's algorithms of all rows")
     parser.add_argument("--eager-only", action="store_true",
                         help="leave out PyTorch's rows with a graph or torch.compile")
     parser.add_argument("--cudnn-benchmark", action="store_true",

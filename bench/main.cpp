@@ -7,8 +7,12 @@
 #include <algorithm>
 #include <cstdio>
 #include <exception>
+#include <limits>
 #include <new>
 #include <tandem/engine/error.hpp>
+#if defined(__GLIBC__)
+#include <malloc.h>
+#endif
 
 #include "common.hpp"
 #include "progress.hpp"
@@ -81,6 +85,12 @@ int main(int argc, char** argv) {
   // The stages are the parallelism; a GEMM that spreads over all cores would blur what overlapping
   // gains. A process-wide setting, so it is made here and not in the library.
   openblas_set_num_threads(1);
+#if defined(__GLIBC__)
+  // Benchmarks take and give back the bytes of whole networks again and again. Memory that goes back
+  // to the system each time has to be cleared by it each time, which takes longer than the rows.
+  mallopt(M_MMAP_MAX, 0);
+  mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
+#endif
   try {
     return program::run(argc, argv);
   } catch (const Error& error) {

@@ -20,7 +20,7 @@ using MakeConfig = EngineConfig (*)(std::int64_t, std::int64_t, std::int64_t);
 
 struct TuneOptions {
   std::vector<std::int64_t> batches{8};
-  std::vector<std::string> precisions{"fp32"};
+  std::vector<std::string> precisions{"fp32"}, fuse{"all"};
   std::int64_t image = 256, classes = 10;
   std::string device = "auto", out, json;
   bool quiet = false;
@@ -32,9 +32,13 @@ std::vector<Plan> plans(const TuneOptions& options, const Device& device, MakeCo
   std::vector<Plan> plans;
   for (const std::int64_t batch : options.batches) {
     EngineConfig config = make(options.image, options.classes, batch);
+    config.fuse = fuse_options(options.fuse);
     for (const std::string& name : options.precisions) {
       config.precision = precision(name, device);
-      plans.push_back(plan_training(config));
+      for (const bool momentum : {false, true}) {  // without it updates are part of products
+        config.momentum = momentum;
+        plans.push_back(plan_training(config));
+      }
     }
   }
   return plans;
@@ -106,6 +110,7 @@ void add_workload(CLI::App& tune, Command& selected, const char* name, const cha
   options->image(o.image);
   options->number("--classes", o.classes, 2, 254, "classes");
   add_precisions_option(*options, o.precisions);
+  add_fuse_option(*options, o.fuse);
   add_device_option(*options, o.device);
   options->text("--out", o.out, "FILE.json", "the plan file, for --plan of train and bench")
       ->required();

@@ -248,13 +248,13 @@ part_bench() {
   if [ "$quick" = 1 ]; then
     compare bench --segment 8 --classify 8 --blocks 2 --eager-only
   else
-    compare bench "${bench_rows[@]}"
+    compare bench --tune "${bench_rows[@]}"
   fi
 }
 
 part_bench_more() {
   [ "$quick" = 1 ] && { say "bench-more: left out by --quick"; return; }
-  compare bench-more --segment 4,16,64 --segment-loader 8 --classify-loader 32 --blocks 3 --eager-only
+  compare bench-more --tune --segment 4,16,64 --segment-loader 8 --classify-loader 32 --blocks 3 --eager-only
 }
 
 started=$SECONDS

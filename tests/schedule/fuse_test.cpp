@@ -214,9 +214,9 @@ TEST(Fuse, MovesTheWeightsAlike) {
     const int steps = precision == Precision::bf16 ? 10 : 25;
     const auto backend = make_host_backend();
     const auto config = [&](const FuseOptions& fuse) {
-      EngineConfig config = config_of(fuse, precision, false);
-      config.batch = 3;  // a count that does not divide exactly: the roundings differ
-      return config;
+      EngineConfig made = config_of(fuse, precision, false);
+      made.batch = 3;  // a count that does not divide exactly: the roundings differ
+      return made;
     };
     SmallSegmenter plain(*backend, config({})), fused(*backend, config(kFuseAll));
     plain.train(0, steps);

@@ -324,6 +324,7 @@ class OverlapSentences(unittest.TestCase):
 
 class FakeTandem:
     """Stands for the program: a block that observes reads the GPU, the others do not."""
+    plans = {}
 
     def __init__(self, fails=()):
         self.blocks, self.fails = [], fails
@@ -387,6 +388,33 @@ class Blocks(unittest.TestCase):
         self.assertEqual(count(["--segment-loader", "8"]), {("tandem", None): 3, ("pytorch", None): 2})
         self.assertEqual(count(["--classify-loader", "32"]), {
             ("tandem", "gpu"): 3, ("tandem", "cpu"): 2, ("pytorch", "article"): 2})
+
+    def test_rows_use_the_algorithms_that_were_tuned(self):
+        commands = []
+
+        class Program(compare_gpu.Tandem):
+            def run(self, *command):
+                commands.append([str(part) for part in command])
+                if command[0] == "bench":
+                    path = command[command.index("--json") + 1]
+                    path.write_text(json.dumps({"environment": {}, "rows": []}), encoding="utf-8")
+
+        options = compare_gpu.parse_options(["--tandem", sys.executable, "--tune", "--segment", "8,32",
+                                             "--classify", "8"])
+        self.assertTrue(options.tune)
+        cases = compare_gpu.cases_of(options)
+        program = Program("tandem", "cuda:0", 256)
+        program.block(cases[0], cases[0].ours[0], 10, 5, False)
+        self.assertNotIn("--plan", commands.pop())
+        program.tune("folder", cases)
+        self.assertEqual([command[:2] for command in commands], [["tune", "segment"], ["tune", "classify"]])
+        self.assertEqual(commands[0][commands[0].index("--batch") + 1], "8,32")
+        self.assertEqual(commands[0][commands[0].index("--precision") + 1], "tf32,bf16")
+        for case in cases:
+            program.block(case, case.ours[0], 10, 5, False)
+            self.assertEqual(commands[-1][commands[-1].index("--plan") + 1], f"folder/{case.workload}.plan.json")
+        self.assertIn("`tandem tune` has timed", page.page([{**make_run(), "settings": {
+            **make_run()["settings"], "tuned": True}}]))
 
     def test_one_block_of_a_row_observes_the_gpu(self):
         run, tandem, _ = self.alternate("--classify", "8")

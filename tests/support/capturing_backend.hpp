@@ -40,13 +40,13 @@ class CapturingBackend final : public ForwardingBackend {
   }
 
   void enqueue(StreamRef stream, const BoundOperation& operation) override {
-    call([=] { ForwardingBackend::enqueue(stream, operation); });
+    call([=, this] { ForwardingBackend::enqueue(stream, operation); });
   }
   void record(EventRef event, StreamRef stream) override {
-    call([=] { ForwardingBackend::record(event, stream); });
+    call([=, this] { ForwardingBackend::record(event, stream); });
   }
   void wait(StreamRef stream, EventRef event) override {
-    call([=] { ForwardingBackend::wait(stream, event); });
+    call([=, this] { ForwardingBackend::wait(stream, event); });
   }
 
  private:
