@@ -1,0 +1,381 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <numeric>
+#include <random>
+#include <set>
+#include <tandem/engine/error.hpp>
+#include <tandem/engine/finder.hpp>
+#include <utility>
+
+namespace tandem {
+namespace {
+
+double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  const std::size_t middle = values.size() / 2;
+  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+void check(bool allowed, const char* name, double value, const char* range) {
+  if (!allowed)
+    throw Error(ErrorCode::usage, fmt::format("finder: {} is {}; allowed: {}", name, value, range));
+}
+
+void check_options(const FinderOptions& o) {
+  const auto number = [](std::int64_t value) { return static_cast<double>(value); };
+  check(o.min >= 1, "min", number(o.min), "at least 1");
+  check(o.max >= 0, "max", number(o.max), "at least 0");
+  check(o.samples >= 0, "samples", number(o.samples), "at least 0");
+  check(o.margin >= 0 && o.margin < 1, "margin", o.margin, "0 to below 1");
+  check(o.tolerance >= 0 && o.tolerance < 1, "tolerance", o.tolerance, "0 to below 1");
+  check(o.warmup >= 0, "warmup", number(o.warmup), "at least 0");
+  check(o.steps >= 1, "steps", number(o.steps), "at least 1");
+  check(o.repeats >= 1, "repeats", o.repeats, "at least 1");
+  check(o.refinements >= 0, "refinements", o.refinements, "at least 0");
+  check(o.flat >= 0, "flat", o.flat, "at least 0");
+  check(o.trial_seconds > 0, "trial_seconds", o.trial_seconds, "above 0");
+}
+
+/// The largest size that may be tried, and what says so.
+struct Cap {
+  std::int64_t batch = 0;
+  std::string what;
+};
+
+Cap cap_of(const FinderOptions& options) {
+  Cap cap{options.limit, "the largest batch of the engine"};
+  if (options.max > 0 && options.max < cap.batch) cap = {options.max, "the largest one asked for"};
+  if (options.samples > 0 && options.samples < cap.batch)
+    cap = {options.samples, "the number of samples in the data set"};
+  if (cap.batch < options.min)
+    throw Error(ErrorCode::usage,
+                fmt::format("no batch size to try: the smallest one asked for is {}, but {} is {}",
+                            options.min, cap.what, cap.batch));
+  for (const std::int64_t size : options.sizes)
+    if (size < options.min || size > cap.batch)
+      throw Error(ErrorCode::usage,
+                  fmt::format("batch {} is to be tried; allowed: {} to {}, which is {}", size,
+                              options.min, cap.batch, cap.what));
+  return cap;
+}
+
+bool is_round(std::int64_t batch) { return batch % 8 == 0 || (batch & (batch - 1)) == 0; }
+
+class Search {
+ public:
+  Search(BatchProbe& probe, const FinderOptions& options)
+      : probe_(probe), options_(options), cap_(cap_of(options)) {}
+
+  FinderResult run() {
+    sweep();
+    if (options_.refinements > 0) {
+      refine_edge();
+      refine_best();
+    }
+    repeat();
+    if (ok_sizes().empty()) throw_nothing_fits();
+    return answers();
+  }
+
+ private:
+  // --- trials
+
+  /// Samples a second of a trial.
+  double trial(BatchRow& row, bool counts) {
+    BatchTrial trial;
+    try {
+      trial = probe_.run(row.batch, options_.warmup, options_.steps);
+    } catch (const Error& error) {
+      if (error.code() == ErrorCode::out_of_memory) throw;
+      throw Error(error.code(), fmt::format("batch {}: {}", row.batch, error.what()), error.hint());
+    }
+    const auto steps_run = static_cast<std::int64_t>(trial.step_seconds.size());
+    const double seconds =
+        std::accumulate(trial.step_seconds.begin(), trial.step_seconds.end(), 0.0);
+    if (steps_run != options_.steps || !(seconds > 0))
+      throw Error(ErrorCode::run_failed,
+                  fmt::format("batch {}: a trial ran {} of {} steps in {} s, which says nothing "
+                              "about the size",
+                              row.batch, steps_run, options_.steps, seconds));
+    const double rate = static_cast<double>(row.batch * steps_run) / seconds;
+    row.bytes = std::max(row.bytes, trial.bytes);
+    if (counts) {
+      row.samples_per_second.push_back(rate);
+      row.step_seconds.insert(row.step_seconds.end(), trial.step_seconds.begin(),
+                              trial.step_seconds.end());
+      row.steps_run += steps_run;
+    }
+    return rate;
+  }
+
+  /// As trial(), 0 where the size turned out not to fit.
+  double trial_that_may_not_fit(BatchRow& row, bool counts) {
+    try {
+      const double rate = trial(row, counts);
+      row.status = BatchStatus::ok;
+      return rate;
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::out_of_memory) throw;
+      BatchRow failed;
+      failed.batch = row.batch;
+      failed.status = BatchStatus::out_of_memory;
+      failed.reason = error.what();
+      failed.predicted_bytes = row.predicted_bytes;
+      row = std::move(failed);
+      return 0;
+    }
+  }
+
+  std::size_t predicted(std::int64_t batch) {
+    const auto found = predicted_.find(batch);
+    if (found != predicted_.end()) return found->second;
+    return predicted_[batch] = probe_.predict_bytes(batch);
+  }
+
+  /// Seconds that a trial would take at the rate of the largest size that came through.
+  double expected_seconds(std::int64_t batch) const {
+    const auto last = rates_.rbegin();
+    if (last == rates_.rend()) return 0;
+    return static_cast<double>(batch * (options_.warmup + options_.steps)) / last->second;
+  }
+
+  /// Why the size is not worth a trial; empty if it is.
+  std::string reason_to_skip(std::int64_t batch) {
+    if (predicted(batch) > options_.memory_bytes)
+      return fmt::format("needs {} bytes, {} are to be had", predicted(batch),
+                         options_.memory_bytes);
+    if (const double seconds = expected_seconds(batch); seconds > options_.trial_seconds)
+      return fmt::format("a trial would take about {:.1f} s, allowed are {:.1f} s", seconds,
+                         options_.trial_seconds);
+    return {};
+  }
+
+  /// Looks at a size once. Returns its samples a second, 0 where it was not tried or does not fit.
+  double look_at(std::int64_t batch) {
+    if (rows_.count(batch) > 0) return rate_of(batch);
+    BatchRow& row = rows_[batch];
+    row.batch = batch;
+    row.predicted_bytes = predicted(batch);
+    row.reason = reason_to_skip(batch);
+    if (!row.reason.empty()) return 0;
+    const double rate = trial_that_may_not_fit(row, false);
+    if (rate > 0) rates_[batch] = rate;
+    return rate;
+  }
+
+  double rate_of(std::int64_t batch) const {
+    const auto found = rates_.find(batch);
+    return found == rates_.end() ? 0 : found->second;
+  }
+
+  // --- the search
+
+  void sweep() {
+    std::set<std::int64_t> sizes{options_.min, cap_.batch};
+    for (std::int64_t size = 1; size <= cap_.batch; size *= 2)
+      if (size >= options_.min) sizes.insert(size);
+
+    double last_gain = 0;
+    int flat = 0;
+    for (const std::int64_t size : sizes) {
+      if (options_.flat > 0 && flat == options_.flat) {
+        flat_behind_ = size;
+        break;
+      }
+      const double rate = look_at(size);
+      if (!(rate > 0)) continue;
+      if (rate > last_gain * (1 + options_.tolerance)) {
+        last_gain = rate;
+        flat = 0;
+      } else {
+        ++flat;
+      }
+    }
+    for (const std::int64_t size : options_.sizes) look_at(size);
+  }
+
+  /// From 16 on multiples of 8.
+  static std::int64_t on_grid(std::int64_t size) { return size < 16 ? size : size / 8 * 8; }
+
+  void refine_edge() {
+    if (rates_.empty()) return;
+    std::int64_t good = rates_.rbegin()->first;
+    // The largest size by what is known before anything runs ...
+    std::int64_t low = good, bad = cap_.batch + 1;
+    while (bad - low > 1) {
+      const std::int64_t middle = low + (bad - low) / 2;
+      (reason_to_skip(middle).empty() ? low : bad) = middle;
+    }
+    // ... and by trials, from there downwards.
+    std::int64_t size = low == cap_.batch ? low : on_grid(low);
+    for (int i = 0; i < options_.refinements && size > good && size < bad; ++i) {
+      (look_at(size) > 0 ? good : bad) = size;
+      size = on_grid(good + (bad - good) / 2);
+    }
+  }
+
+  void refine_best() {
+    if (rates_.empty()) return;
+    const auto best =
+        std::max_element(rates_.begin(), rates_.end(),
+                         [](const auto& a, const auto& b) { return a.second < b.second; });
+    const std::int64_t size = best->first;
+    std::set<std::int64_t> between;
+    if (best != rates_.begin()) between.insert(on_grid((std::prev(best)->first + size) / 2));
+    if (std::next(best) != rates_.end())
+      between.insert(on_grid((size + std::next(best)->first) / 2));
+    for (const std::int64_t other : between)
+      if (other >= options_.min) look_at(other);
+  }
+
+  void repeat() {
+    std::mt19937_64 random(options_.seed);
+    for (int round = 0; round < options_.repeats; ++round) {
+      std::vector<std::int64_t> order = ok_sizes();
+      // By hand, since std::shuffle() differs between libraries.
+      for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random() % i]);
+      for (const std::int64_t size : order) trial_that_may_not_fit(rows_[size], true);
+    }
+  }
+
+  std::vector<std::int64_t> ok_sizes() const {
+    std::vector<std::int64_t> sizes;
+    for (const auto& [size, row] : rows_)
+      if (row.status == BatchStatus::ok) sizes.push_back(size);
+    return sizes;
+  }
+
+  [[noreturn]] void throw_nothing_fits() const {
+    const BatchRow& smallest = rows_.begin()->second;
+    const char* other = "";
+    for (const auto& [size, row] : rows_)
+      if (size != smallest.batch) other = ", nor does any other that was looked at";
+    throw Error(
+        ErrorCode::out_of_memory,
+        fmt::format("no batch size fits: batch {}: {}{}", smallest.batch, smallest.reason, other),
+        "use smaller pictures, a smaller network or bf16");
+  }
+
+  // --- the answers
+
+  double median_rate(std::int64_t size) const { return rows_.at(size).median_samples_per_second(); }
+
+  /// Fastest of some sizes, the smaller of equals.
+  std::int64_t fastest(const std::vector<std::int64_t>& sizes) const {
+    return *std::max_element(sizes.begin(), sizes.end(), [this](std::int64_t a, std::int64_t b) {
+      return median_rate(a) < median_rate(b);
+    });
+  }
+
+  std::string why_no_larger(std::int64_t largest) {
+    if (largest == cap_.batch) return fmt::format("it is {}", cap_.what);
+    const auto tried = rows_.upper_bound(largest);
+    if (tried != rows_.end() && tried->second.status == BatchStatus::out_of_memory)
+      return fmt::format("batch {} ran out of memory", tried->first);
+    const std::int64_t next =
+        std::min(cap_.batch, largest < 16 ? largest + 1 : largest / 8 * 8 + 8);
+    if (const std::string reason = reason_to_skip(next); !reason.empty())
+      return fmt::format("batch {}: {}", next, reason);
+    if (tried != rows_.end())
+      return fmt::format("batch {}: {}", tried->first, tried->second.reason);
+    return fmt::format("sizes from {} on were not tried, as {} in a row had brought no gain",
+                       flat_behind_, options_.flat);
+  }
+
+  BatchAnswer largest_feasible(const std::vector<std::int64_t>& ok) {
+    const std::int64_t size = ok.back();
+    return {size, fmt::format("The largest size that ran, with {} of {} bytes; {}.",
+                              rows_.at(size).bytes, options_.memory_bytes, why_no_larger(size))};
+  }
+
+  BatchAnswer best_throughput(const std::vector<std::int64_t>& ok) const {
+    const std::int64_t size = fastest(ok);
+    return {size, fmt::format("The highest median of {}, {:.1f} samples/s, among {} sizes.",
+                              options_.repeats == 1 ? "1 trial"
+                                                    : fmt::format("{} trials", options_.repeats),
+                              median_rate(size), ok.size())};
+  }
+
+  BatchAnswer recommended(const std::vector<std::int64_t>& ok) const {
+    const double allowed = (1 - options_.margin) * static_cast<double>(options_.memory_bytes);
+    const auto bytes = [this](std::int64_t size) {
+      return static_cast<double>(std::max(rows_.at(size).bytes, rows_.at(size).predicted_bytes));
+    };
+    std::vector<std::int64_t> roomy;
+    for (const std::int64_t size : ok)
+      if (bytes(size) <= allowed) roomy.push_back(size);
+    if (roomy.empty())
+      return {ok.front(),
+              fmt::format("The smallest size that ran; none leaves {:.0f} % of {} bytes free.",
+                          100 * options_.margin, options_.memory_bytes)};
+    const std::int64_t best = fastest(roomy);
+    const double enough = (1 - options_.tolerance) * median_rate(best);
+    std::vector<std::int64_t> good;
+    for (const std::int64_t size : roomy)
+      if (median_rate(size) >= enough) good.push_back(size);
+    const auto round = std::find_if(good.begin(), good.end(), is_round);
+    const std::int64_t size = round == good.end() ? good.front() : *round;
+    return {size, fmt::format("{:.1f} samples/s are within {:.0f} % of the best that leaves {:.0f} "
+                              "% of the memory free, batch {} with {:.1f}; {}.",
+                              median_rate(size), 100 * options_.tolerance, 100 * options_.margin,
+                              best, median_rate(best),
+                              size == good.front() ? "no smaller size is"
+                                                   : "smaller ones that are, are no round sizes")};
+  }
+
+  FinderResult answers() {
+    const std::vector<std::int64_t> ok = ok_sizes();
+    FinderResult result;
+    result.largest_feasible = largest_feasible(ok);
+    result.best_throughput = best_throughput(ok);
+    result.recommended = recommended(ok);
+    for (const auto& [size, row] : rows_) {
+      const bool fits = row.status == BatchStatus::ok ||
+                        (row.status == BatchStatus::skipped &&
+                         row.predicted_bytes <= options_.memory_bytes);  // skipped for its time
+      if (!fits && size < ok.back())
+        result.notes.push_back(
+            fmt::format("Batch {} does not fit, though the larger {} does: what fits is not an "
+                        "interval.",
+                        size, *std::upper_bound(ok.begin(), ok.end(), size)));
+      result.rows.push_back(row);
+    }
+    return result;
+  }
+
+  BatchProbe& probe_;
+  const FinderOptions& options_;
+  const Cap cap_;
+  std::map<std::int64_t, BatchRow> rows_;
+  std::map<std::int64_t, double> rates_;  // of the first trials, for where to look
+  std::map<std::int64_t, std::size_t> predicted_;
+  std::int64_t flat_behind_ = 0;  // first size that a flat sweep left out
+};
+
+}  // namespace
+
+const char* name_of(BatchStatus status) noexcept {
+  switch (status) {
+    case BatchStatus::ok:
+      return "ok";
+    case BatchStatus::out_of_memory:
+      return "oom";
+    case BatchStatus::skipped:
+      break;
+  }
+  return "skipped";
+}
+
+double BatchRow::median_samples_per_second() const { return median(samples_per_second); }
+
+FinderResult find_batch(BatchProbe& probe, const FinderOptions& options) {
+  check_options(options);
+  return Search(probe, options).run();
+}
+
+}  // namespace tandem

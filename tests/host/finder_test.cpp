@@ -1,0 +1,438 @@
+// SPDX-License-Identifier: Apache-2.0
+// The search for a batch size, on models of memory and time: what it answers, what it tried, and
+// what it makes of sizes that do not fit and of errors that are none of the size's.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <limits>
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <tandem/engine/error.hpp>
+#include <tandem/engine/finder.hpp>
+#include <vector>
+
+namespace tandem {
+namespace {
+
+using Size = std::int64_t;
+
+/// Training as a model. By default 100 bytes a sample and a launch that costs as much as 16
+/// samples.
+class FakeProbe : public BatchProbe {
+ public:
+  std::function<std::size_t(Size)> predicted = [](Size n) {
+    return static_cast<std::size_t>(100 * n);
+  };
+  /// Seconds of a step, in the `call`th trial of the size.
+  std::function<double(Size, int)> seconds = [](Size n, int) {
+    return 1e-3 * static_cast<double>(n + 16);
+  };
+  std::function<void(Size, int)> before = [](Size, int) {};  // may throw
+  std::function<Size(Size)> steps_run = [](Size asked) { return asked; };
+
+  std::vector<Size> tried;  // in order
+  std::map<Size, int> calls;
+
+  std::size_t predict_bytes(Size batch) override { return predicted(batch); }
+  BatchTrial run(Size batch, Size, Size steps) override {
+    const int call = calls[batch]++;
+    tried.push_back(batch);
+    before(batch, call);
+    BatchTrial trial;
+    trial.step_seconds.assign(static_cast<std::size_t>(steps_run(steps)), seconds(batch, call));
+    trial.bytes = predicted(batch);
+    return trial;
+  }
+};
+
+FinderOptions options_for(std::size_t memory) {
+  FinderOptions options;
+  options.memory_bytes = memory;
+  options.trial_seconds = 1e6;
+  return options;
+}
+
+const BatchRow& row_of(const FinderResult& result, Size batch) {
+  const auto found = std::find_if(result.rows.begin(), result.rows.end(),
+                                  [&](const BatchRow& row) { return row.batch == batch; });
+  if (found == result.rows.end()) throw std::out_of_range("no row " + std::to_string(batch));
+  return *found;
+}
+
+/// What every result has to be, whatever the model: answers that ran, rows that prove it.
+void check_result(const FinderResult& result, const FakeProbe& probe,
+                  const FinderOptions& options) {
+  Size last = 0;
+  for (const BatchRow& row : result.rows) {
+    EXPECT_GT(row.batch, last);
+    last = row.batch;
+    const bool ok = row.status == BatchStatus::ok;
+    EXPECT_EQ(row.reason.empty(), ok) << row.batch << ": " << row.reason;
+    EXPECT_EQ(row.steps_run, ok ? options.steps * options.repeats : 0) << row.batch;
+    EXPECT_EQ(row.samples_per_second.size(), ok ? static_cast<std::size_t>(options.repeats) : 0u);
+    EXPECT_EQ(row.step_seconds.size(), static_cast<std::size_t>(row.steps_run));
+    EXPECT_EQ(probe.calls.count(row.batch) > 0, row.status != BatchStatus::skipped) << row.batch;
+    if (ok) {
+      EXPECT_EQ(probe.calls.at(row.batch), 1 + options.repeats);
+    }
+  }
+  for (const BatchAnswer* answer :
+       {&result.largest_feasible, &result.best_throughput, &result.recommended}) {
+    EXPECT_EQ(row_of(result, answer->batch).status, BatchStatus::ok) << answer->batch;
+    EXPECT_FALSE(answer->reason.empty());
+  }
+}
+
+FinderResult find(FakeProbe& probe, const FinderOptions& options) {
+  FinderResult result = find_batch(probe, options);
+  check_result(result, probe, options);
+  return result;
+}
+
+template <class Body>
+Error error_of(Body body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    return error;
+  }
+  ADD_FAILURE() << "no error";
+  return Error(ErrorCode::run_failed, "none");
+}
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+// --- answers
+
+TEST(Finder, Monotone) {
+  FakeProbe probe;
+  FinderOptions options = options_for(100 * 1000 + 50);
+  options.flat = 0;
+  const FinderResult result = find(probe, options);
+  EXPECT_EQ(result.largest_feasible.batch, 1000);
+  EXPECT_EQ(result.best_throughput.batch, 1000);
+  // n / (n + 16) is within 5 % of 900 / 916 from n = 225 on; of the sizes tried that is 256.
+  EXPECT_EQ(result.recommended.batch, 256);
+  EXPECT_TRUE(has(result.largest_feasible.reason, "batch 1008: needs 100800 bytes, 100050"))
+      << result.largest_feasible.reason;
+  EXPECT_EQ(row_of(result, 1024).status, BatchStatus::skipped);
+  EXPECT_TRUE(has(row_of(result, 1024).reason, "102400")) << row_of(result, 1024).reason;
+  EXPECT_TRUE(result.notes.empty());
+}
+
+TEST(Finder, FlatSweepEndsAndTheLargestSizeIsStillTried) {
+  FakeProbe probe;
+  probe.seconds = [](Size n, int) { return 1e-3 * static_cast<double>(std::max<Size>(n, 32)); };
+  const FinderResult result = find(probe, options_for(100 * 4000));
+  EXPECT_EQ(result.recommended.batch, 32);
+  EXPECT_EQ(result.largest_feasible.batch, 4000);
+  for (const Size size : {32, 64, 128, 4000}) EXPECT_EQ(probe.calls.count(size), 1u) << size;
+  for (const Size size : {256, 512, 1024, 2048}) EXPECT_EQ(probe.calls.count(size), 0u) << size;
+}
+
+TEST(Finder, SlowClimbIsNoPlateau) {
+  // 4 % a doubling: no step is above the tolerance, two together are.
+  FakeProbe probe;
+  probe.seconds = [](Size n, int) {
+    double rate = 1000;
+    for (Size size = 1; size < n; size *= 2) rate *= 1.04;
+    return static_cast<double>(n) / rate;
+  };
+  FinderOptions options = options_for(100 * 512);
+  options.refinements = 0;
+  EXPECT_EQ(find(probe, options).best_throughput.batch, 512);
+}
+
+TEST(Finder, NoisyRates) {
+  // The first trial of each size misleads; of the three that count one is slow
+  // and one is fast, in an order that differs from size to size.
+  FakeProbe probe;
+  probe.seconds = [](Size n, int call) {
+    const double exact = static_cast<double>(std::max<Size>(n, 64)) / 1024;
+    if (call == 0) return exact * (n % 3 == 1 ? 1.2 : 0.9);
+    const double factor[] = {1, 1.5, 0.75};
+    return exact * factor[static_cast<std::size_t>((call + n / 8) % 3)];
+  };
+  FinderOptions options = options_for(100 * 256);
+  options.flat = 0;
+  options.steps = 8;  // a power of two: equal rates are equal to the last bit
+  const FinderResult result = find(probe, options);
+  EXPECT_EQ(result.recommended.batch, 64);
+  EXPECT_EQ(result.best_throughput.batch, 64);
+  EXPECT_DOUBLE_EQ(row_of(result, 64).median_samples_per_second(), 1024);
+}
+
+TEST(Finder, NotMonotone) {
+  // Fastest in the middle, with a size beside it that is slow.
+  FakeProbe probe;
+  probe.seconds = [](Size n, int) {
+    const double rate = n == 64 ? 3000 : n == 32 ? 500 : n > 64 ? 1000 : 200 + 10.0 * double(n);
+    return static_cast<double>(n) / rate;
+  };
+  const FinderResult result = find(probe, options_for(100 * 512));
+  EXPECT_EQ(result.best_throughput.batch, 64);
+  EXPECT_EQ(result.recommended.batch, 64);
+  EXPECT_EQ(result.largest_feasible.batch, 512);
+}
+
+TEST(Finder, RefinesRoundTheBest) {
+  FakeProbe probe;
+  probe.seconds = [](Size n, int) {
+    return static_cast<double>(n) / (n == 96 ? 4000.0 : n == 64 ? 2000.0 : 1000.0);
+  };
+  FinderOptions options = options_for(100 * 512);
+  options.flat = 0;
+  const FinderResult result = find(probe, options);
+  EXPECT_EQ(result.best_throughput.batch, 96);
+}
+
+TEST(Finder, Cliff) {
+  // Past 100 samples memory spills and a step takes 50 times as long.
+  FakeProbe probe;
+  probe.seconds = [](Size n, int) {
+    return 1e-3 * static_cast<double>(n + 16) * (n > 100 ? 50 : 1);
+  };
+  const FinderResult result = find(probe, options_for(100 * 512));
+  EXPECT_EQ(result.best_throughput.batch, 96);  // between 64 and 128
+  EXPECT_EQ(result.recommended.batch, 96);
+  EXPECT_EQ(result.largest_feasible.batch, 512);
+}
+
+TEST(Finder, MarginKeepsTheRecommendationBelowTheLargest) {
+  FakeProbe probe;
+  probe.seconds = [](Size n, int) { return 1 + 1e-9 * static_cast<double>(n); };
+  FinderOptions options = options_for(100 * 64);
+  options.refinements = 0;
+  const FinderResult result = find(probe, options);
+  EXPECT_EQ(result.best_throughput.batch, 64);
+  EXPECT_EQ(result.recommended.batch, 32);
+  options.margin = 0;
+  FakeProbe again;
+  again.seconds = probe.seconds;
+  EXPECT_EQ(find(again, options).recommended.batch, 64);
+}
+
+TEST(Finder, RoundSizesGoFirst) {
+  FakeProbe probe;
+  probe.seconds = [](Size n, int) { return 1e-3 * static_cast<double>(n); };
+  FinderOptions options = options_for(100 * 4096);
+  options.min = 5;
+  options.max = 40;
+  EXPECT_EQ(find(probe, options).recommended.batch, 8);
+}
+
+// --- what does not fit
+
+TEST(Finder, OutOfMemoryIsRetriedSmaller) {
+  // The prediction is half of what is needed: above 300 a trial fails.
+  FakeProbe probe;
+  probe.before = [](Size n, int) {
+    if (n > 300) throw Error(ErrorCode::out_of_memory, "not enough memory: 1 byte needed");
+  };
+  FinderOptions options = options_for(100 * 600);
+  options.refinements = 8;
+  const FinderResult result = find(probe, options);
+  EXPECT_EQ(result.largest_feasible.batch, 296);
+  EXPECT_EQ(row_of(result, 512).status, BatchStatus::out_of_memory);
+  EXPECT_EQ(row_of(result, 512).reason, "not enough memory: 1 byte needed");
+  EXPECT_TRUE(has(result.largest_feasible.reason, "batch 304 ran out of memory"))
+      << result.largest_feasible.reason;
+}
+
+TEST(Finder, FeasibleSizesWithHoles) {
+  // 16 needs 18 GB, 32 needs 6 GB; there are 8. Predicted or not, 16 is never an answer.
+  for (const bool is_predicted : {true, false}) {
+    FakeProbe probe;
+    if (is_predicted)
+      probe.predicted = [](Size n) { return n == 16 ? 18000 : static_cast<std::size_t>(187 * n); };
+    probe.before = [&](Size n, int) {
+      if (n == 16) throw Error(ErrorCode::out_of_memory, "18 GB");
+    };
+    FinderOptions options = options_for(8000);
+    options.max = 32;
+    const FinderResult result = find(probe, options);
+    EXPECT_EQ(row_of(result, 16).status,
+              is_predicted ? BatchStatus::skipped : BatchStatus::out_of_memory);
+    EXPECT_EQ(result.largest_feasible.batch, 32);
+    ASSERT_EQ(result.notes.size(), 1u);
+    EXPECT_TRUE(has(result.notes[0], "Batch 16")) << result.notes[0];
+    EXPECT_TRUE(has(result.notes[0], "not an interval")) << result.notes[0];
+  }
+}
+
+TEST(Finder, SizeThatFitsOnceOnlyIsNoAnswer) {
+  FakeProbe probe;
+  probe.before = [](Size n, int call) {
+    if (n == 64 && call == 2) throw Error(ErrorCode::out_of_memory, "fragments");
+  };
+  FinderOptions options = options_for(100 * 64);
+  options.refinements = 0;
+  options.margin = 0;
+  const FinderResult result = find(probe, options);
+  EXPECT_EQ(row_of(result, 64).status, BatchStatus::out_of_memory);
+  EXPECT_EQ(result.largest_feasible.batch, 32);
+}
+
+TEST(Finder, NothingFits) {
+  FakeProbe probe;
+  FinderOptions options = options_for(799);
+  options.min = 8;
+  const Error predicted = error_of([&] { find_batch(probe, options); });
+  EXPECT_EQ(predicted.code(), ErrorCode::out_of_memory);
+  EXPECT_TRUE(has(predicted.what(), "batch 8: needs 800 bytes, 799 are")) << predicted.what();
+  EXPECT_TRUE(probe.tried.empty());
+
+  probe.before = [](Size n, int) {
+    throw Error(ErrorCode::out_of_memory, std::to_string(n) + " is too much");
+  };
+  options.memory_bytes = 6400;
+  const Error tried = error_of([&] { find_batch(probe, options); });
+  EXPECT_EQ(tried.code(), ErrorCode::out_of_memory);
+  EXPECT_TRUE(has(tried.what(), "batch 8: 8 is too much")) << tried.what();
+  EXPECT_EQ(probe.tried, (std::vector<Size>{8, 16, 32, 64}));
+}
+
+// --- what ends the search
+
+TEST(Finder, StickyErrorEndsTheSearch) {
+  FakeProbe probe;
+  probe.before = [](Size n, int) {
+    if (n == 8) throw Error(ErrorCode::run_failed, "an illegal memory access", "a hint");
+  };
+  const Error error = error_of([&] { find_batch(probe, options_for(100 * 64)); });
+  EXPECT_EQ(error.code(), ErrorCode::run_failed);
+  EXPECT_EQ(std::string(error.what()), "batch 8: an illegal memory access");
+  EXPECT_EQ(error.hint(), "a hint");
+  EXPECT_EQ(probe.tried, (std::vector<Size>{1, 2, 4, 8}));
+}
+
+TEST(Finder, ATrialThatRanNoStepIsAnError) {
+  for (const Size ran : {0, 2, 4}) {
+    FakeProbe probe;
+    probe.steps_run = [&](Size) { return ran; };
+    FinderOptions options = options_for(100 * 64);
+    options.steps = 3;
+    const Error error = error_of([&] { find_batch(probe, options); });
+    EXPECT_EQ(error.code(), ErrorCode::run_failed);
+    EXPECT_TRUE(has(error.what(), "batch 1: a trial ran " + std::to_string(ran) + " of 3 steps"))
+        << error.what();
+  }
+}
+
+TEST(Finder, StepsThatTakeNoTimeAreAnError) {
+  for (const double seconds : {0.0, std::numeric_limits<double>::quiet_NaN()}) {
+    FakeProbe probe;
+    probe.seconds = [&](Size, int) { return seconds; };
+    EXPECT_EQ(error_of([&] { find_batch(probe, options_for(6400)); }).code(),
+              ErrorCode::run_failed);
+  }
+}
+
+// --- caps
+
+TEST(Finder, Caps) {
+  struct Case {
+    Size max, limit, samples, cap;
+    const char* reason;
+  };
+  for (const Case& c : {Case{100, 65535, 0, 100, "asked for"}, Case{0, 65535, 50, 50, "data set"},
+                        Case{0, 70, 80, 70, "engine"}}) {
+    FakeProbe probe;
+    FinderOptions options = options_for(100 * 100'000);
+    options.max = c.max;
+    options.limit = c.limit;
+    options.samples = c.samples;
+    const FinderResult result = find(probe, options);
+    EXPECT_EQ(result.largest_feasible.batch, c.cap);
+    EXPECT_TRUE(has(result.largest_feasible.reason, c.reason)) << result.largest_feasible.reason;
+    EXPECT_LE(*std::max_element(probe.tried.begin(), probe.tried.end()), c.cap);
+  }
+}
+
+TEST(Finder, DataSetSmallerThanTheSmallestSize) {
+  FakeProbe probe;
+  FinderOptions options = options_for(6400);
+  options.min = 8;
+  options.samples = 5;
+  const Error error = error_of([&] { find_batch(probe, options); });
+  EXPECT_EQ(error.code(), ErrorCode::usage);
+  EXPECT_TRUE(has(error.what(), "8") && has(error.what(), "data set is 5")) << error.what();
+  EXPECT_TRUE(probe.tried.empty());
+}
+
+TEST(Finder, NamedSizes) {
+  FakeProbe probe;
+  FinderOptions options = options_for(100 * 64);
+  options.sizes = {20, 3};
+  const FinderResult result = find(probe, options);
+  EXPECT_EQ(row_of(result, 20).status, BatchStatus::ok);
+  EXPECT_EQ(row_of(result, 3).status, BatchStatus::ok);
+  options.max = 16;
+  EXPECT_EQ(error_of([&] { find_batch(probe, options); }).code(), ErrorCode::usage);
+}
+
+TEST(Finder, TrialsThatWouldTakeTooLongAreLeftOut) {
+  FakeProbe probe;
+  FinderOptions options = options_for(100 * 65536);
+  options.flat = 0;
+  options.trial_seconds = 13 * 0.3;  // 13 steps of 284 samples; 284 + 16 are 0.3 s
+  const FinderResult result = find(probe, options);
+  for (const Size size : probe.tried) EXPECT_LE(size, 284);
+  EXPECT_EQ(result.largest_feasible.batch, 280);
+  EXPECT_TRUE(has(result.largest_feasible.reason, "allowed are 3.9 s"))
+      << result.largest_feasible.reason;
+  EXPECT_TRUE(has(row_of(result, 512).reason, "would take")) << row_of(result, 512).reason;
+  EXPECT_TRUE(result.notes.empty());
+}
+
+TEST(Finder, RefusesOptions) {
+  const auto refused = [](auto change) {
+    FakeProbe probe;
+    FinderOptions options = options_for(6400);
+    change(options);
+    return error_of([&] { find_batch(probe, options); }).code() == ErrorCode::usage &&
+           probe.tried.empty();
+  };
+  EXPECT_TRUE(refused([](FinderOptions& o) { o.min = 0; }));
+  EXPECT_TRUE(refused([](FinderOptions& o) { o.steps = 0; }));
+  EXPECT_TRUE(refused([](FinderOptions& o) { o.repeats = 0; }));
+  EXPECT_TRUE(refused([](FinderOptions& o) { o.margin = 1; }));
+  EXPECT_TRUE(
+      refused([](FinderOptions& o) { o.tolerance = std::numeric_limits<double>::quiet_NaN(); }));
+}
+
+// --- order
+
+TEST(Finder, SameAnswerTwiceAndShuffledRounds) {
+  FakeProbe a, b, c;
+  FinderOptions options = options_for(100 * 300);
+  const FinderResult first = find(a, options), second = find(b, options);
+  EXPECT_EQ(a.tried, b.tried);
+  for (const auto& answer : {&FinderResult::largest_feasible, &FinderResult::best_throughput,
+                             &FinderResult::recommended}) {
+    EXPECT_EQ((first.*answer).batch, (second.*answer).batch);
+    EXPECT_EQ((first.*answer).reason, (second.*answer).reason);
+  }
+  // Each round is every size once, and not in the order of the sizes.
+  const auto ok = static_cast<std::size_t>(
+      std::count_if(first.rows.begin(), first.rows.end(),
+                    [](const BatchRow& row) { return row.status == BatchStatus::ok; }));
+  ASSERT_EQ(a.tried.size(), ok * static_cast<std::size_t>(1 + options.repeats));
+  for (std::size_t round = 1; round < a.tried.size() / ok; ++round) {
+    const auto begin = a.tried.begin() + static_cast<std::ptrdiff_t>(round * ok);
+    std::vector<Size> sizes(begin, begin + static_cast<std::ptrdiff_t>(ok));
+    EXPECT_FALSE(std::is_sorted(sizes.begin(), sizes.end()));
+    std::sort(sizes.begin(), sizes.end());
+    EXPECT_EQ(std::adjacent_find(sizes.begin(), sizes.end()), sizes.end());
+  }
+  options.seed = 1;
+  find(c, options);
+  EXPECT_NE(a.tried, c.tried);
+}
+
+}  // namespace
+}  // namespace tandem
