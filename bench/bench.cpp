@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "common.hpp"
+#include "measure.hpp"
 #include "progress.hpp"
 #include "published.hpp"
 
@@ -31,7 +32,7 @@ struct BenchOptions {
   std::string input = "loader", scheme = "torch", device = "auto", plan, json;
   std::string augment = "gpu";  // classify
   std::vector<std::string> fuse{"all"};
-  bool quiet = false;
+  bool side_lanes = false, quiet = false;
 };
 
 /// What is measured: the networks and their input.
@@ -44,6 +45,7 @@ struct Workload {
 };
 
 using Clock = std::chrono::steady_clock;
+constexpr double kStageSeconds = 0.2;
 
 /// The bytes of every buffer that outlives a step: weights, velocities, tables, and inputs that lie
 /// on the device. One entry a copy of a buffer, in the plan's order.
@@ -80,7 +82,7 @@ struct BenchRun {
   std::string weights_sha256;
   std::vector<double>
       step_ends;  // seconds from the start until the host heard that a step was complete
-  std::vector<std::pair<std::string, double>> stage_seconds;  // each stage alone, one execution
+  StageSeconds stage_seconds;
   std::size_t memory_bytes = 0;
   bool verified = false;
   int graphs = 0;
@@ -101,59 +103,6 @@ void flip_weight_bit(Parameters& parameters) {
   std::memcpy(&bits, &weight, sizeof bits);
   bits ^= 1u << 12;
   std::memcpy(&weight, &bits, sizeof bits);
-}
-
-/// Fills every input slot once, through host memory; they are then used in turn.
-void fill_inputs(Trainer& trainer, const EngineConfig& config,
-                 const std::shared_ptr<const Dataset>& data, LoaderOptions options) {
-  Scheduler& scheduler = trainer.scheduler();
-  const Plan& plan = scheduler.plan();
-  const auto samples = static_cast<std::size_t>(config.batch);
-  const auto pixels = samples * static_cast<std::size_t>(data->image() * data->image());
-  std::vector<std::uint8_t> images(3 * pixels);
-  std::vector<std::uint8_t> labels(samples * static_cast<std::size_t>(data->label_count()));
-  // 64-bit words, as the header and the sample ids behind it want their alignment.
-  std::vector<std::uint64_t> header((batch_header_bytes(config.batch) + 7) / 8);
-  InputSlot staging;
-  staging.images = images.data();
-  staging.labels = labels.data();
-  staging.header = reinterpret_cast<BatchHeader*>(header.data());
-  staging.batch = config.batch;
-  staging.image = data->image();
-  staging.label_count = data->label_count();
-  const std::map<std::string, const void*> sources{{"input.images", images.data()},
-                                                   {"input.labels", labels.data()},
-                                                   {"input.header", header.data()}};
-
-  options.steps = static_cast<std::uint64_t>(plan.input_slots);
-  Loader loader(data, options, {staging}, [](int) {});
-  for (int slot = 0; loader.next() >= 0; ++slot) {
-    for (std::size_t b = 0; b < plan.buffers.size(); ++b)
-      if (plan.buffers[b].scope == Scope::input)
-        scheduler.write(static_cast<BufferId>(b), sources.at(plan.buffers[b].name), slot);
-    loader.submitted(0);
-  }
-}
-
-void check_interrupt() {
-  if (interrupted()) throw Error(ErrorCode::interrupted, "interrupted; no results were written");
-}
-
-/// Seconds of each stage alone. Overwrites what the slots hold and trains on it, so it comes last.
-std::vector<std::pair<std::string, double>> time_stages(Scheduler& scheduler) {
-  constexpr double kSeconds = 0.2;
-  constexpr int kMostRepeats = 1000;
-  std::vector<std::pair<std::string, double>> seconds;
-  for (std::size_t i = 0; i < scheduler.plan().stages.size(); ++i) {
-    check_interrupt();
-    const int stage = static_cast<int>(i);
-    const double once = scheduler.time_stage(stage, 1);
-    const int repeats =
-        std::clamp(static_cast<int>(kSeconds / std::max(once, 1e-6)), 3, kMostRepeats);
-    seconds.emplace_back(scheduler.plan().stages[i].name,
-                         scheduler.time_stage(stage, repeats) / repeats);
-  }
-  return seconds;
 }
 
 /// What a row is measured on.
@@ -225,7 +174,7 @@ BenchRun run_once(Job& job, const std::string& label, const BenchRun* reference,
   run.verified = reference != nullptr && same_results(run, *reference);
   run.weights_sha256 =
       run.verified ? reference->weights_sha256 : parameters_sha256(trainer.trained());
-  if (with_stage_times) run.stage_seconds = time_stages(trainer.scheduler());
+  if (with_stage_times) run.stage_seconds = time_stages(trainer.scheduler(), kStageSeconds);
   return run;
 }
 
@@ -311,6 +260,7 @@ Json make_row(const BenchOptions& options, const RowNames& names, const Device& 
   if (!seen.busy_reason.empty()) row["gpu_busy_reason"] = seen.busy_reason;
   if (!seen.nvml_reason.empty()) row["nvml_util_reason"] = seen.nvml_reason;
   row["fuse"] = options.fuse;
+  row["side_lanes"] = options.side_lanes;
   row["graphs"] = run.graphs;
   if (!run.no_graph_reason.empty()) row["no_graph_reason"] = run.no_graph_reason;
   row["memory_bytes"] = run.memory_bytes;
@@ -444,6 +394,7 @@ void run(const BenchOptions& options, const Options& declared, MakeWorkload make
     config.momentum = options.momentum != 0;
     config.slots = static_cast<int>(options.slots);
     config.fuse = fuse_options(options.fuse);
+    config.scheduler.side_lanes = options.side_lanes;
     config.input_memory = options.input == "device" ? MemoryKind::device : MemoryKind::pinned;
     // The article feeds the bytes as they are.
     if (options.scheme == "torch") config.input_scale = 1.0f;
@@ -520,6 +471,7 @@ void add_workload(CLI::App& bench, Command& selected, const char* name, const ch
   options->choices("--schedule", o.schedules, {"serial", "overlap", "graph"},
                    "orders of the stages; graph: overlap, captured once and launched", {"auto"});
   add_fuse_option(*options, o.fuse);
+  options->flag("--side-lanes", o.side_lanes, "weight updates on streams beside their stage's");
   add_precisions_option(*options, o.precisions);
   options->image(o.image);
   options->number("--classes", o.classes, 2, 254, "classes");

@@ -10,6 +10,7 @@
 #include <string>
 #include <tandem/engine/dataset.hpp>
 #include <tandem/engine/loader.hpp>
+#include <tandem/models/model_json.hpp>
 #include <tandem/models/parameters.hpp>
 #include <tandem/models/trainer.hpp>
 #include <vector>
@@ -29,7 +30,7 @@ struct TrainOptions {
   std::string schedule = "overlap", precision = "fp32", device = "auto", init, scheme = "he";
   std::string last_batch = "partial", plan, out, log, json;
   std::vector<std::string> fuse{"all"};
-  bool no_shuffle = false, quiet = false;
+  bool no_shuffle = false, side_lanes = false, quiet = false;
 };
 
 /// Those whose names and meanings are the same for all.
@@ -73,6 +74,14 @@ void put_initial(const std::string& path, const std::vector<Sequential>& models,
 /// Trains and reports. `declared` is stored with the result.
 void run_training(TrainOptions& options, const Options& declared, const Device& device,
                   TrainJob job);
+
+/// A label a pixel for networks that give back the picture's size, a label a picture for 1 x 1.
+/// `path` is for messages. Throws Error{data} for others.
+Labels labels_of(const Model& model, const std::string& path);
+
+/// For a command that takes --model or a workload: selects `run` where the option was given. Throws
+/// Error{usage} for both, and for other options without either.
+void choose_model(CLI::App& app, CLI::Option* model, Command& selected, Command run);
 
 /// Under `train`.
 void add_train_segment(CLI::App& train, Command& selected);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <deque>
 #include <numeric>
@@ -8,6 +9,7 @@
 #include <tandem/engine/nvtx.hpp>
 #include <tandem/engine/scheduler.hpp>
 #include <tandem/engine/stage_timer.hpp>
+#include <utility>
 
 namespace tandem {
 namespace {
@@ -19,6 +21,31 @@ struct RecordPoints {
   std::size_t free = 0;        ///< last operation that touches the hand-over it consumes
   std::size_t ready = 0;       ///< last writer of the hand-over it produces
 };
+
+/// Whether two operations touch the same buffer and one of them writes it.
+bool conflict(const Operation& a, const Operation& b) {
+  for (const Operand& x : a.operands)
+    for (const Operand& y : b.operands)
+      if (x.buffer == y.buffer && (writes(x.access) || writes(y.access))) return true;
+  return false;
+}
+
+bool is_side(const Operation& operation) { return operation.lane == Lane::update; }
+
+/// Before which operations of the main lane it has to wait for the side lane.
+std::vector<bool> joins_of(const Stage& stage) {
+  std::vector<bool> joins;
+  std::vector<const Operation*> unjoined;
+  for (const Operation& operation : stage.operations) {
+    if (is_side(operation)) unjoined.push_back(&operation);
+    joins.push_back(!is_side(operation) &&
+                    std::any_of(unjoined.begin(), unjoined.end(), [&](const Operation* other) {
+                      return conflict(*other, operation);
+                    }));
+    if (joins.back()) unjoined.clear();
+  }
+  return joins;
+}
 
 template <class Uses>
 std::size_t last_operation(const Stage& stage, Uses uses) {
@@ -88,6 +115,16 @@ struct Scheduler::Impl {
       streams_.push_back(make_stream(backend_, "serial"));
     }
     for (int k = 0; k < stages_; ++k) points_.push_back(record_points(plan_, k));
+    for (const Stage& stage : plan_.stages) {
+      SideLane& side = side_lanes_.emplace_back();
+      if (!options_.side_lanes || !parallel() ||
+          std::none_of(stage.operations.begin(), stage.operations.end(), is_side))
+        continue;
+      side.stream = make_stream(backend_, stage.name + " update");
+      side.fork = make_event(backend_, stage.name + " update fork");
+      side.join = make_event(backend_, stage.name + " update join");
+      side.join_before = joins_of(stage);
+    }
     if (parallel()) {
       for (int h = 0; h < (graph() ? std::min(1, last()) : last()); ++h) {
         ready_.push_back(make_events(fmt::format("ready {}", h), slots_));
@@ -114,14 +151,7 @@ struct Scheduler::Impl {
     restart();
   }
 
-  ~Impl() {
-    for (const Stream& stream : streams_) {
-      try {
-        backend_.synchronise(stream.get());
-      } catch (const Error&) {  // nobody is left to report it to
-      }
-    }
-  }
+  ~Impl() { wait_for_all(); }
 
   // --- one tick
   // -----------------------------------------------------------------------------------
@@ -226,14 +256,49 @@ struct Scheduler::Impl {
 
     const RecordPoints& points = points_[static_cast<std::size_t>(k)];
     if (options_.stage_timer != nullptr) options_.stage_timer->begin(k, lane);
-    for (std::size_t i = 0; i < stage.operations.size(); ++i) {
-      enqueue(lane, stage, stage.operations[i], batch);
+    run_operations(k, batch, [&](std::size_t i, const auto& record) {
       if (k == 0 && i == points.input_free)
-        backend_.record(input_free_[static_cast<std::size_t>(batch.input_slot)].get(), lane);
-      if (consumes && i == points.free) backend_.record(free_[in][slot].get(), lane);
-      if (produces && i == points.ready) backend_.record(ready_[out][slot].get(), lane);
-    }
+        record(input_free_[static_cast<std::size_t>(batch.input_slot)]);
+      if (consumes && i == points.free) record(free_[in][slot]);
+      if (produces && i == points.ready) record(ready_[out][slot]);
+    });
     if (options_.stage_timer != nullptr) options_.stage_timer->end(k, lane);
+  }
+
+  /// A stage's operations on its streams. `behind(i, record)` records events behind operation i.
+  template <class Behind>
+  void run_operations(int k, const Batch& batch, const Behind& behind) {
+    const StreamRef lane = stream(k);
+    const Stage& stage = plan_.stages[static_cast<std::size_t>(k)];
+    const SideLane& side = side_lanes_[static_cast<std::size_t>(k)];
+    bool forked = false;    // the side lane has seen all of the main lane so far
+    bool unjoined = false;  // the main lane has not seen all of the side lane
+    const auto join = [&] {
+      if (!std::exchange(unjoined, false)) return;
+      backend_.record(side.join.get(), side.stream.get());
+      backend_.wait(lane, side.join.get());
+    };
+    for (std::size_t i = 0; i < stage.operations.size(); ++i) {
+      const Operation& operation = stage.operations[i];
+      if (side.stream && is_side(operation)) {
+        if (!forked) {
+          backend_.record(side.fork.get(), lane);
+          backend_.wait(side.stream.get(), side.fork.get());
+          forked = true;
+        }
+        enqueue(side.stream.get(), stage, operation, batch);
+        unjoined = true;
+      } else {
+        if (side.stream && side.join_before[i]) join();
+        enqueue(lane, stage, operation, batch);
+        forked = false;
+      }
+      behind(i, [&](const Event& event) {
+        join();
+        backend_.record(event.get(), lane);
+      });
+    }
+    join();
   }
 
   /// Stages 1 .. K-1 of a tick under `graph`, on the batches that wait for them.
@@ -367,13 +432,21 @@ struct Scheduler::Impl {
  public:
   /// After a failure: waits until nothing runs, forgets what was in flight.
   void recover() noexcept {
-    for (const Stream& stream : streams_) {
-      try {
-        backend_.synchronise(stream.get());
-      } catch (const Error&) {  // a consequence of the failure that is being reported
-      }
-    }
+    wait_for_all();
     restart();
+  }
+
+  /// Until nothing runs. A failure on the way is a consequence of one that is being reported, or
+  /// has nobody left to report it to.
+  void wait_for_all() noexcept {
+    const auto wait = [&](const Stream& stream) {
+      try {
+        if (stream) backend_.synchronise(stream.get());
+      } catch (const Error&) {
+      }
+    };
+    for (const Stream& stream : streams_) wait(stream);
+    for (const SideLane& side : side_lanes_) wait(side.stream);
   }
 
   void restart() {
@@ -414,10 +487,7 @@ struct Scheduler::Impl {
     const StreamRef lane = stream(k);
     backend_.synchronise(lane);
     const auto start = std::chrono::steady_clock::now();
-    const Stage& stage = plan_.stages[static_cast<std::size_t>(k)];
-    for (int r = 0; r < repeats; ++r) {
-      for (const Operation& operation : stage.operations) enqueue(lane, stage, operation, batch);
-    }
+    for (int r = 0; r < repeats; ++r) run_operations(k, batch, [](std::size_t, const auto&) {});
     backend_.synchronise(lane);
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
@@ -455,7 +525,14 @@ struct Scheduler::Impl {
   int captured_ = 0;
   std::string no_graph_reason_;
 
-  std::vector<Stream> streams_;  // last: ends first, running what is queued
+  /// Beside a stage's stream, where it has one.
+  struct SideLane {
+    Event fork, join;
+    std::vector<bool> join_before;  // per operation of the stage
+    Stream stream;
+  };
+  std::vector<SideLane> side_lanes_;  // per stage
+  std::vector<Stream> streams_;       // last: ends first, running what is queued
 };
 
 Scheduler::Scheduler(Backend& backend, Plan plan, SchedulerOptions options, OnResult on_result)

@@ -31,6 +31,7 @@ struct Edge {
 struct SchedulerOptions {
   Schedule schedule = Schedule::overlap;
   bool share_memory = true;           ///< see plan_memory()
+  bool side_lanes = false;            ///< see the scheduler; `serial` has none
   StageTimer* stage_timer = nullptr;  ///< told of every execution of a stage; null: nobody. It
                                       ///< looks inside a tick: with it nothing is captured
   Edge test_drop_edge;  ///< test hook: this wait is not made. Never set it in a program.
@@ -64,6 +65,16 @@ using OnResult = std::function<void(std::uint64_t step, const void* results)>;
 /// and launched from then on. Fill and drain, and everything where the backend has no graphs or a
 /// capture fails, issue the same list without one. Numbers that change are in the batch header; a
 /// step that operations and NVTX ranges are told is that of the capture.
+///
+/// With `side_lanes` a stage's operations of Lane::update run on a stream of their own beside those
+/// of Lane::main:
+///
+///   main     op  op  record fork   op   op    wait join   op that needs it ... wait join   (end)
+///   update           wait fork   update   update   record join
+///
+/// An update starts behind everything that is before it in the stage's list. What is behind it in
+/// the list waits for it only if both touch a buffer and one of them writes; so does the end of the
+/// stage, and each record of an event of a hand-over.
 ///
 /// The host waits in two places only. (1) Before it issues tick n it waits for the end of tick
 /// n - (R + 2), and delivers that tick's result. (2) Whoever refills an input slot waits for the
