@@ -96,12 +96,14 @@ TEST_F(FuseOnCuda, SchedulesGiveTheSameBits) {
     SCOPED_TRACE(name_of(precision));
     const Outcome serial =
         train(*cuda_, config_of(32, 3, precision, Schedule::serial, kFuseAll), start, 60);
-    for (const Schedule schedule : {Schedule::overlap, Schedule::graph}) {
-      const Outcome other =
-          train(*cuda_, config_of(32, 3, precision, schedule, kFuseAll), start, 60);
-      EXPECT_EQ(serial.losses, other.losses) << name_of(schedule);
-      EXPECT_TRUE(same_bits(serial.weights, other.weights)) << name_of(schedule);
-    }
+    for (const Schedule schedule : {Schedule::overlap, Schedule::graph})
+      for (const bool side_lanes : {false, true}) {
+        EngineConfig config = config_of(32, 3, precision, schedule, kFuseAll);
+        config.scheduler.side_lanes = side_lanes;
+        const Outcome other = train(*cuda_, config, start, 60);
+        EXPECT_EQ(serial.losses, other.losses) << name_of(schedule);
+        EXPECT_TRUE(same_bits(serial.weights, other.weights)) << name_of(schedule);
+      }
   }
 }
 
