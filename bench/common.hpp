@@ -22,6 +22,7 @@ void add_predict(CLI::App& root, Command& selected);
 void add_eval(CLI::App& root, Command& selected);
 void add_augment(CLI::App& root, Command& selected);
 void add_tune(CLI::App& root, Command& selected);
+void add_find_batch(CLI::App& root, Command& selected);
 /// Under `bench`.
 void add_bench_overlap(CLI::App& bench, Command& selected);
 

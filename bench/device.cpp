@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <optional>
 #include <tandem/engine/backend_host.hpp>
+#include <tandem/engine/cuda_lane.hpp>
 #include <tandem/engine/error.hpp>
 #include <tandem/engine/sha256.hpp>
 #include <tandem/engine/stage_timer.hpp>
@@ -153,6 +154,23 @@ std::unique_ptr<Backend> make_backend(const Device& device) {
   static_cast<void>(device);
 #endif
   return make_host_backend();
+}
+
+std::size_t free_memory(const Device& device) {
+#if defined(TANDEM_HAS_CUDA)
+  if (device.is_cuda()) return free_device_memory(device.index);
+#else
+  static_cast<void>(device);
+#endif
+  return available_host_memory();
+}
+
+std::size_t memory_need(const Device& device, const Plan& plan, Schedule schedule) {
+  const MemoryPlan memory = plan_memory(plan);
+  if (!device.is_cuda()) return memory.device_bytes + memory.pinned_bytes;
+  // One more while algorithms are chosen.
+  const auto streams = static_cast<std::size_t>(stream_count(plan, schedule) + 1);
+  return memory.device_bytes + streams * kLaneWorkspace;
 }
 
 Precision precision(const std::string& name, const Device& device) {

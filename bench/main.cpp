@@ -52,8 +52,8 @@ int run(int argc, char** argv) {
   add_eval(app, selected);
   add_augment(app, selected);
   add_tune(app, selected);
-  for (const char* name : {"find-batch", "profile", "report", "compare"})
-    add_later_command(app, name);
+  add_find_batch(app, selected);
+  for (const char* name : {"profile", "report", "compare"}) add_later_command(app, name);
 
   try {
     std::vector<std::string> arguments = with_config_file({argv + 1, argv + argc});
@@ -86,8 +86,9 @@ int main(int argc, char** argv) {
   // gains. A process-wide setting, so it is made here and not in the library.
   openblas_set_num_threads(1);
 #if defined(__GLIBC__)
-  // Benchmarks take and give back the bytes of whole networks again and again. Memory that goes back
-  // to the system each time has to be cleared by it each time, which takes longer than the rows.
+  // Benchmarks take and give back the bytes of whole networks again and again. Memory that goes
+  // back to the system each time has to be cleared by it each time, which takes longer than the
+  // rows.
   mallopt(M_MMAP_MAX, 0);
   mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
 #endif

@@ -24,19 +24,6 @@ struct ModelOptions : TrainOptions {
   AugmentChoice augment;
 };
 
-/// A label a pixel for networks that give back the picture's size, a label a picture for 1 x 1.
-Labels labels_of(const Model& model, const std::string& path) {
-  const PictureSize features = picture_sizes(model.frozen, model.image, model.image).back();
-  const std::int64_t side =
-      picture_sizes(model.trained, features.height, features.width).back().height;
-  if (side == model.image) return Labels::pixels;
-  if (side == 1) return Labels::pictures;
-  throw Error(ErrorCode::data,
-              fmt::format("{}: the result is {} x {} pixels; allowed: {} x {}, a class a pixel, or "
-                          "1 x 1, a class a picture",
-                          path, side, side, model.image, model.image));
-}
-
 void run(ModelOptions& options, const Options& declared) {
   const Device device = open_training_device(options);
   const Model model = read_model(options.model);
@@ -87,6 +74,37 @@ void run(ModelOptions& options, const Options& declared) {
 
 }  // namespace
 
+Labels labels_of(const Model& model, const std::string& path) {
+  const PictureSize features = picture_sizes(model.frozen, model.image, model.image).back();
+  const std::int64_t side =
+      picture_sizes(model.trained, features.height, features.width).back().height;
+  if (side == model.image) return Labels::pixels;
+  if (side == 1) return Labels::pictures;
+  throw Error(ErrorCode::data,
+              fmt::format("{}: the result is {} x {} pixels; allowed: {} x {}, a class a pixel, or "
+                          "1 x 1, a class a picture",
+                          path, side, side, model.image, model.image));
+}
+
+void choose_model(CLI::App& app, CLI::Option* model, Command& selected, Command run) {
+  app.callback([&selected, &app, model, run = std::move(run)] {
+    const std::vector<CLI::App*> named = app.get_subcommands();
+    if (model->count() == 0) {
+      if (!named.empty()) return;  // it is what runs
+      for (const CLI::Option* option : app.get_options())
+        if (option->count() > 0)
+          throw Error(
+              ErrorCode::usage,
+              fmt::format("{} needs --model FILE, or a workload before it", option->get_name()));
+      return;
+    }
+    if (!named.empty())
+      throw Error(ErrorCode::usage, fmt::format("--model and '{}' are two networks; allowed: one",
+                                                named.front()->get_name()));
+    selected = run;
+  });
+}
+
 void add_train_model(CLI::App& train, Command& selected) {
   auto values = std::make_shared<ModelOptions>();
   auto options = std::make_shared<Options>(train);
@@ -105,22 +123,7 @@ void add_train_model(CLI::App& train, Command& selected) {
       ->default_str("all; 512 scenes");
   options->text("--out", o.out, "DIR",
                 "folder for model.json, trained.safetensors, frozen.safetensors and log.jsonl");
-  train.callback([&selected, &train, model, values, options] {
-    const std::vector<CLI::App*> named = train.get_subcommands();
-    if (model->count() == 0) {
-      if (!named.empty()) return;  // it is what runs
-      for (const CLI::Option* option : train.get_options())
-        if (option->count() > 0)
-          throw Error(
-              ErrorCode::usage,
-              fmt::format("{} needs --model FILE, or a workload before it", option->get_name()));
-      return;
-    }
-    if (!named.empty())
-      throw Error(ErrorCode::usage, fmt::format("--model and '{}' are two networks; allowed: one",
-                                                named.front()->get_name()));
-    selected = [values, options] { run(*values, *options); };
-  });
+  choose_model(train, model, selected, [values, options] { run(*values, *options); });
 }
 
 }  // namespace tandem::program

@@ -181,29 +181,13 @@ class Worker {
   std::thread thread_;  // last: starts when the rest is there
 };
 
-/// Bytes that can be taken without pushing others out of memory, as the kernel estimates it; all
-/// that is installed where it does not.
-std::size_t available_memory() {
-  std::ifstream file("/proc/meminfo");
-  for (std::string name, rest; file >> name;) {
-    if (name == "MemAvailable:") {
-      std::size_t kilobytes = 0;
-      if (file >> kilobytes) return kilobytes * 1024;
-      break;
-    }
-    std::getline(file, rest);
-  }
-  return static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) *
-         static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-}
-
 class HostBackend final : public Backend {
  public:
   const char* name() const noexcept override { return "host"; }
 
   void* allocate(std::size_t bytes, MemoryKind, std::string_view purpose) override {
     // Ask first: the kernel hands out more address space than there is memory.
-    const std::size_t available = available_memory();
+    const std::size_t available = available_host_memory();
     void* memory = bytes > available ? nullptr : ::operator new(bytes, kAlignment, std::nothrow);
     if (memory == nullptr) {
       throw Error(ErrorCode::out_of_memory,
@@ -258,5 +242,19 @@ class HostBackend final : public Backend {
 }  // namespace
 
 std::unique_ptr<Backend> make_host_backend() { return std::make_unique<HostBackend>(); }
+
+std::size_t available_host_memory() {
+  std::ifstream file("/proc/meminfo");
+  for (std::string name, rest; file >> name;) {
+    if (name == "MemAvailable:") {
+      std::size_t kilobytes = 0;
+      if (file >> kilobytes) return kilobytes * 1024;
+      break;
+    }
+    std::getline(file, rest);
+  }
+  return static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) *
+         static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+}
 
 }  // namespace tandem

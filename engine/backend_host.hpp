@@ -2,8 +2,8 @@
 // The host backend: a stream is a worker thread with a queue, an event counts its records.
 #pragma once
 
+#include <cstddef>
 #include <memory>
-
 #include <tandem/engine/backend.hpp>
 
 namespace tandem {
@@ -12,5 +12,9 @@ namespace tandem {
 /// declared reads and writes of each operation are announced, so that a missing edge is a reported
 /// race even where the bytes are touched by code the sanitizer cannot see.
 std::unique_ptr<Backend> make_host_backend();
+
+/// Bytes that can be taken without pushing others out of memory, as the kernel estimates it; all
+/// that is installed where it does not.
+std::size_t available_host_memory();
 
 }  // namespace tandem

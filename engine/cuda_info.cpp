@@ -6,6 +6,7 @@
 
 #include <future>
 #include <tandem/engine/cuda_info.hpp>
+#include <tandem/engine/error.hpp>
 
 namespace tandem {
 namespace {
@@ -86,6 +87,22 @@ CudaInfo query_cuda() {
   // The current device and the last error belong to a thread, and a failed call would overwrite an
   // error of the caller's that cannot be put back. So ask from a thread of our own.
   return std::async(std::launch::async, query_on_this_thread).get();
+}
+
+std::size_t free_device_memory(int device) {
+  // A thread of our own, as above.
+  return std::async(std::launch::async,
+                    [device] {
+                      std::size_t free = 0, total = 0;
+                      cudaError_t error = cudaSetDevice(device);
+                      if (error == cudaSuccess) error = cudaMemGetInfo(&free, &total);
+                      if (error != cudaSuccess)
+                        throw Error(ErrorCode::no_device,
+                                    fmt::format("cuda:{}: its free memory cannot be asked for: {}",
+                                                device, describe("cudaMemGetInfo", error)));
+                      return free;
+                    })
+      .get();
 }
 
 }  // namespace tandem

@@ -35,4 +35,8 @@ struct CudaInfo {
 /// device and last CUDA error as they were. Creates no context. Thread-safe.
 CudaInfo query_cuda();
 
+/// Bytes of the device that nobody holds now. Creates the device's context, which takes some.
+/// Leaves the caller's current device and last CUDA error as they were. Throws Error{no_device}.
+std::size_t free_device_memory(int device);
+
 }  // namespace tandem

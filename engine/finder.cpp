@@ -252,13 +252,9 @@ class Search {
 
   [[noreturn]] void throw_nothing_fits() const {
     const BatchRow& smallest = rows_.begin()->second;
-    const char* other = "";
-    for (const auto& [size, row] : rows_)
-      if (size != smallest.batch) other = ", nor does any other that was looked at";
-    throw Error(
-        ErrorCode::out_of_memory,
-        fmt::format("no batch size fits: batch {}: {}{}", smallest.batch, smallest.reason, other),
-        "use smaller pictures, a smaller network or bf16");
+    throw Error(ErrorCode::out_of_memory,
+                fmt::format("no batch size fits: batch {}: {}", smallest.batch, smallest.reason),
+                "use smaller pictures, a smaller network or bf16");
   }
 
   // --- the answers
@@ -320,12 +316,18 @@ class Search {
       if (median_rate(size) >= enough) good.push_back(size);
     const auto round = std::find_if(good.begin(), good.end(), is_round);
     const std::int64_t size = round == good.end() ? good.front() : *round;
-    return {size, fmt::format("{:.1f} samples/s are within {:.0f} % of the best that leaves {:.0f} "
-                              "% of the memory free, batch {} with {:.1f}; {}.",
-                              median_rate(size), 100 * options_.tolerance, 100 * options_.margin,
-                              best, median_rate(best),
-                              size == good.front() ? "no smaller size is"
-                                                   : "smaller ones that are, are no round sizes")};
+    const std::string why = size == best
+                                ? "The fastest"
+                                : fmt::format("{:.1f} samples/s; batch {} has {:.1f}, the most",
+                                              median_rate(size), best, median_rate(best));
+    return {size,
+            fmt::format("{} of the sizes that leave {:.0f} % of the memory free; {}.", why,
+                        100 * options_.margin,
+                        size == good.front()
+                            ? fmt::format("no smaller one comes within {:.0f} % of that",
+                                          100 * options_.tolerance)
+                            : fmt::format("{} is as good, but no power of two or multiple of 8",
+                                          good.front()))};
   }
 
   FinderResult answers() {

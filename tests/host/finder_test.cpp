@@ -166,6 +166,17 @@ TEST(Finder, NoisyRates) {
   EXPECT_DOUBLE_EQ(row_of(result, 64).median_samples_per_second(), 1024);
 }
 
+TEST(Finder, MedianOfTwoTrialsLiesBetweenThem) {
+  FakeProbe probe;
+  probe.seconds = [](Size n, int call) {
+    return static_cast<double>(n) / (call == 1 ? 512 : 1024);
+  };
+  FinderOptions options = options_for(100 * 4);
+  options.repeats = 2;
+  options.steps = 8;
+  EXPECT_DOUBLE_EQ(row_of(find(probe, options), 4).median_samples_per_second(), 768);
+}
+
 TEST(Finder, NotMonotone) {
   // Fastest in the middle, with a size beside it that is slow.
   FakeProbe probe;

@@ -31,6 +31,11 @@ ROW_KEYS = {
     "steps", "steps_per_s", "images_per_s", "stage_ms", "bound", "gain", "memory_bytes",
     "plan_hash", "verified", "gpu", "driver", "sm_clock_mhz", "memory_clock_mhz", "gpu_busy_pct",
     "nvml_util_pct"}
+FOUND_KEYS = {
+    "batch_per_gpu", "global_batch", "gpus", "status", "reason", "predicted_bytes", "bytes_per_sample",
+    "steps_run", "warmup_steps", "repeats", "throughput_mean", "throughput_median", "throughput_min",
+    "throughput_max", "noise_pct", "step_ms_mean", "step_ms_median", "step_ms_p95", "mem_peak_bytes",
+    "mem_free_bytes"}
 OVERLAP_KEYS = {"balance", "grid_fill", "blocks", "t_a_ms", "t_b_ms", "serial_ms", "overlap_ms", "bound",
                 "speedup", "efficiency", "verdict"}
 
@@ -234,7 +239,7 @@ class CommandLine(unittest.TestCase):
 
     def test_later_versions(self):
         later = "not in this version"
-        for command in ("find-batch", "profile", "report", "compare"):
+        for command in ("profile", "report", "compare"):
             self.refuse(2, [command, later], command, "--some", "argument")
         for command in (("train", "resnet18"), ("bench", "resnet18"), ("tune", "resnet18"),
                         ("predict", "classify"), ("eval", "resnet18")):
@@ -551,6 +556,87 @@ class CommandLine(unittest.TestCase):
             self.refuse(2, ["--balance", "1 to 64"], *self.overlap("--balance", balance))
         self.refuse(2, ["--grid-fill", "'0'"], *self.overlap("--grid-fill", "100,0"))
         self.refuse(3, "nowhere/o.json", *self.overlap("--device", "host", "--json", "nowhere/o.json"))
+
+    def find_batch(self, *arguments):
+        return ("find-batch", *arguments, "--device", "host", "--warmup", 1, "--steps", 3, "--repeats", 2)
+
+    def found(self, *arguments):
+        return json.loads(self.succeed(*self.find_batch(*arguments, "--flat", 0, "--refine", 0, "--json",
+                                                        "-")).stdout)
+
+    def check_found(self, result, sizes):
+        """Every ok row ran, and the answers are ok rows."""
+        self.assertEqual(result["schema"], 1)
+        self.assertEqual([row["global_batch"] for row in result["rows"]], sizes)
+        rates = {}
+        for row in result["rows"]:
+            ok = row["status"] == "ok"
+            self.assertEqual((row["reason"] is None, row["steps_run"]), (ok, 6 if ok else 0))
+            self.assertGreater(row["predicted_bytes"], 0)
+            if not ok:
+                continue
+            self.assertLessEqual(FOUND_KEYS, row.keys())
+            rates[row["global_batch"]] = row["throughput_median"]
+            self.assertTrue(0 < row["throughput_min"] <= row["throughput_median"] <= row["throughput_max"])
+            self.assertEqual(row["mem_peak_bytes"], row["predicted_bytes"])
+            self.assertLessEqual(row["mem_peak_bytes"], result["memory_bytes"])
+        best = max(rates.values())
+        self.assertEqual(result["largest_feasible"]["batch"], max(rates))
+        self.assertEqual(rates[result["best_throughput"]["batch"]], best)
+        self.assertGreaterEqual(rates[result["recommended"]["batch"]], 0.95 * best)
+        for answer in ("largest_feasible", "best_throughput", "recommended"):
+            self.assertTrue(result[answer]["reason"].endswith("."))
+
+    def test_find_batch(self):
+        small = ("--image", 32, "--max", 4)
+        before = self.files()
+        result = self.found("segment", *small, "--samples", 9)
+        self.assertEqual(self.files(), before)
+        self.check_found(result, [1, 2, 4])
+        self.assertIn("the largest one asked for", result["largest_feasible"]["reason"])
+        for row in result["rows"]:
+            times = list(row["stage_ms"].values())
+            self.assertEqual(list(row["stage_ms"]), ["copy", "encode", "train"])
+            self.assertAlmostEqual(row["predicted_speedup"], sum(times) / max(times))
+            self.assertAlmostEqual(row["measured_speedup"], row["serial_ms"] / row["overlap_ms"])
+            self.assertEqual((row["t_a_ms"], row["t_b_ms"]), (max(times[:2]), times[2]))
+            self.assertTrue(row["overlap"].startswith("Overlap "))
+        self.assertEqual([(row["steps_per_epoch"], row["last_batch"]) for row in result["rows"]],
+                         [(9, 1), (5, 1), (3, 1)])
+        text = self.succeed(*self.find_batch("segment", *small, "--no-overlap", "--schedule", "serial")).stdout
+        for word in ("samples/s", "largest feasible       4  ", "best throughput ", "recommended "):
+            self.assertIn(word, text)
+        for workload in (("classify", "--augment", "cpu", "--input", "loader"), ("classify",)):
+            self.check_found(self.found(*workload, *small), [1, 2, 4])
+        (self.folder / "pixels.json").write_text(network(OF_PIXELS, frozen=FROZEN))
+        for file in ("pixels.json", DOCS / "examples/small.json"):
+            self.check_found(self.found("--model", file, "--max", 4), [1, 2, 4])
+
+    def test_find_batch_knows_the_memory_before_it_tries(self):
+        options = ("segment", "--image", 64, "--max", 8, "--no-overlap")
+        need = {row["global_batch"]: row["predicted_bytes"] for row in self.found(*options)["rows"]}
+        limit = (need[4] >> 20) + 1
+        self.assertLess(limit << 20, need[8])
+        found = self.found(*options, "--memory-limit", limit, "--margin", 0)
+        self.assertEqual(found["memory_bytes"], limit << 20)
+        self.check_found(found, [1, 2, 4, 8])
+        self.assertEqual(found["largest_feasible"]["batch"], 4)
+        self.assertIn(f"needs {need[8]} bytes, {limit << 20} are", found["rows"][-1]["reason"])
+        self.refuse(5, ["no batch size fits", "batch 1: needs", f"{1 << 20} are"],
+                    *self.find_batch("segment", "--image", 64, "--memory-limit", 1, "--quiet"))
+
+    def test_find_batch_refuses(self):
+        self.refuse(2, "no workload for 'find-batch'; allowed: segment, classify", "find-batch")
+        self.refuse(2, "--max needs --model FILE", "find-batch", "--max", 4)
+        self.refuse(2, "two networks", "find-batch", "--model", DOCS / "examples/small.json", "segment")
+        quiet = ("--image", 32, "--quiet")
+        self.refuse(2, ["the smallest one asked for is 8", "data set is 5"],
+                    *self.find_batch("segment", *quiet, "--min", 8, "--samples", 5))
+        self.refuse(2, ["batch 9", "1 to 4"], *self.find_batch("segment", *quiet, "--max", 4, "--batch", "2,9"))
+        self.refuse(2, ["--augment cpu", "--input device"],
+                    *self.find_batch("classify", *quiet, "--augment", "cpu"))
+        self.refuse(3, "nowhere.json", *self.find_batch("--model", "nowhere.json"))
+        self.refuse(3, "nowhere/f.json", *self.find_batch("segment", "--json", "nowhere/f.json"))
 
     def test_bench_sees_a_wrong_bit(self):
         for scheme in ("torch", "he"):

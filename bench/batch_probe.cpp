@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "batch_probe.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <new>
+#include <numeric>
+#include <tandem/engine/error.hpp>
+#include <utility>
+#if defined(__GLIBC__)
+#include <malloc.h>
+#endif
+
+namespace tandem::program {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// Gives what was freed back to the system, at the end of a scope: as long as the process keeps it
+/// for itself, the system says that it is taken.
+class [[nodiscard]] FreedMemoryReturner {
+ public:
+  FreedMemoryReturner() = default;
+  ~FreedMemoryReturner() {
+#if defined(__GLIBC__)
+    malloc_trim(0);
+#endif
+  }
+  FreedMemoryReturner(const FreedMemoryReturner&) = delete;
+  FreedMemoryReturner& operator=(const FreedMemoryReturner&) = delete;
+};
+
+/// Trains `options.steps` steps.
+void train(Trainer& trainer, const ProbeJob& job, const EngineConfig& config,
+           const LoaderOptions& options) {
+  if (config.input_memory == MemoryKind::device) {
+    for (std::uint64_t step = 0; step < options.steps; ++step) {
+      check_interrupt();
+      trainer.step(static_cast<int>(step % static_cast<std::uint64_t>(config.input_slots)));
+    }
+  } else {
+    Loader loader(job.data, options, trainer.inputs(),
+                  [&trainer](int slot) { trainer.wait_input_free(slot); });
+    for (int slot; (slot = loader.next()) >= 0;) {
+      check_interrupt();
+      trainer.step(slot);
+      loader.submitted(slot);
+    }
+  }
+  trainer.finish();
+}
+
+}  // namespace
+
+TrainingProbe::TrainingProbe(const Device& device, ProbeJob job,
+                             std::function<void(std::int64_t)> on_trial)
+    : device_(device), job_(std::move(job)), on_trial_(std::move(on_trial)) {}
+
+EngineConfig TrainingProbe::config_for(std::int64_t batch) const {
+  EngineConfig config = job_.config;
+  config.batch = batch;
+  return config;
+}
+
+std::size_t TrainingProbe::predict_bytes(std::int64_t batch) {
+  const EngineConfig config = config_for(batch);
+  return memory_need(device_, plan_training(config), config.scheduler.schedule);
+}
+
+BatchTrial TrainingProbe::run(std::int64_t batch, std::int64_t warmup, std::int64_t steps) {
+  return run_as(job_.config.scheduler.schedule, batch, warmup, steps, nullptr);
+}
+
+BatchTrial TrainingProbe::run_as(Schedule schedule, std::int64_t batch, std::int64_t warmup,
+                                 std::int64_t steps, StageSeconds* stages) try {
+  on_trial_(batch);
+  EngineConfig config = config_for(batch);
+  config.scheduler.schedule = schedule;
+  const FreedMemoryReturner returner;
+  const std::unique_ptr<Backend> backend = make_backend(device_);
+  const std::size_t free_before = device_.is_cuda() ? free_memory(device_) : 0;
+  std::vector<Clock::time_point> times;  // the start, then the end of each step
+  Trainer trainer(*backend, config, [&](const StepResult&) { times.push_back(Clock::now()); });
+  trainer.set_frozen(job_.frozen);
+  trainer.set_trained(job_.trained);
+
+  LoaderOptions loader = job_.loader;
+  loader.batch = batch;
+  if (config.input_memory == MemoryKind::device) fill_inputs(trainer, config, job_.data, loader);
+  // The host hears of a step when it issues the one `window` later; with as many steps behind the
+  // measured ones, every measured step is heard of equally late.
+  loader.steps = static_cast<std::uint64_t>(warmup + steps + trainer.scheduler().plan().window());
+  times.push_back(Clock::now());
+  train(trainer, job_, config, loader);
+
+  BatchTrial trial;
+  const auto first = static_cast<std::size_t>(warmup);
+  for (std::size_t i = first; i < first + static_cast<std::size_t>(steps) && i + 1 < times.size();
+       ++i)
+    trial.step_seconds.push_back(std::chrono::duration<double>(times[i + 1] - times[i]).count());
+  // On a GPU what is gone, with what the libraries took; the host's figure is everybody's.
+  const std::size_t free_after = device_.is_cuda() ? free_memory(device_) : 0;
+  trial.bytes = device_.is_cuda() ? free_before - std::min(free_before, free_after)
+                                  : memory_need(device_, trainer.scheduler().plan(), schedule);
+  if (stages != nullptr) *stages = time_stages(trainer.scheduler(), 0.05);
+  return trial;
+} catch (const std::bad_alloc&) {
+  throw Error(ErrorCode::out_of_memory, "not enough host memory for the data of a batch");
+}
+
+OverlapSeen TrainingProbe::see_overlap(std::int64_t batch, std::int64_t warmup, std::int64_t steps,
+                                       std::int64_t repeats, double own) {
+  const bool overlaps = job_.config.scheduler.schedule != Schedule::serial;
+  const Schedule other_order = overlaps ? Schedule::serial : Schedule::overlap;
+  OverlapSeen seen;
+  std::vector<double> others;
+  for (std::int64_t i = 0; i < repeats; ++i) {
+    const BatchTrial trial =
+        run_as(other_order, batch, warmup, steps, i == 0 ? &seen.stages : nullptr);
+    others.push_back(std::accumulate(trial.step_seconds.begin(), trial.step_seconds.end(), 0.0) /
+                     static_cast<double>(trial.step_seconds.size()));
+  }
+  const double other = median_of(others);
+  seen.serial = overlaps ? other : own;
+  seen.overlapped = overlaps ? own : other;
+  return seen;
+}
+
+}  // namespace tandem::program

@@ -1,0 +1,355 @@
+// SPDX-License-Identifier: Apache-2.0
+// `tandem find-batch`: which batch sizes fit, which is fastest, which one to take.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <tandem/engine/error.hpp>
+#include <tandem/models/model_json.hpp>
+#include <utility>
+
+#include "batch_probe.hpp"
+#include "common.hpp"
+#include "progress.hpp"
+#include "published.hpp"
+#include "training.hpp"
+
+namespace tandem::program {
+namespace {
+
+constexpr std::size_t kMiB = std::size_t{1} << 20;
+
+struct FindOptions {
+  FinderOptions finder;
+  std::int64_t image = 256, classes = 10, workers = 8, slots = 2, memory_mib = 0, seed = 0;
+  std::int64_t repeats = 3, refinements = 4, flat = 2;
+  double momentum = 0.9;
+  std::string model, schedule = "overlap", precision = "fp32", device = "auto", plan, json;
+  std::string input = "device", augment = "gpu";
+  std::vector<std::string> fuse{"all"};
+  bool no_overlap = false, quiet = false;
+};
+
+/// What is trained, before the options that all have in common.
+struct Workload {
+  std::string name;
+  ProbeJob job;
+};
+
+std::uint64_t seed_of(const FindOptions& options) {
+  return static_cast<std::uint64_t>(options.seed);
+}
+
+Workload segment(const FindOptions& options) {
+  Workload workload;
+  workload.name = "segment";
+  workload.job.config = segmenter_config(options.image, options.classes, 1);
+  workload.job.data = make_synthetic(options.image, options.classes, seed_of(options));
+  return workload;
+}
+
+Workload classify(const FindOptions& options) {
+  Workload workload;
+  workload.name = "classify";
+  EngineConfig& config = workload.job.config;
+  config = published_classifier(options.image, options.classes, 1);
+  workload.job.data = make_synthetic_classes(options.image, options.classes, seed_of(options));
+  if (options.augment == "none") {
+    config.augment.reset();
+    return workload;
+  }
+  config.augment_on_cpu = options.augment == "cpu";
+  if (config.augment_on_cpu && options.input == "device")
+    throw Error(ErrorCode::usage,
+                "--augment cpu is done by loader threads; --input device has none");
+  workload.job.loader.augment = LoaderAugment{*config.augment, AugmentRanges{}, seed_of(options),
+                                              config.augment_on_cpu, false};
+  return workload;
+}
+
+Workload of_model(const FindOptions& options) {
+  const Model model = read_model(options.model);
+  const std::int64_t classes = model.trained.out_channels();
+  Workload workload;
+  workload.name = model.name;
+  EngineConfig& config = workload.job.config;
+  config.frozen = model.frozen;
+  config.trained = model.trained;
+  config.image = model.image;
+  workload.job.data = labels_of(model, options.model) == Labels::pixels
+                          ? make_synthetic(model.image, classes, seed_of(options))
+                          : make_synthetic_classes(model.image, classes, seed_of(options));
+  return workload;
+}
+
+// --- results
+
+/// The value that 95 % of the others do not exceed.
+double percentile_95(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[(values.size() * 95 + 99) / 100 - 1];
+}
+
+/// Says at which condition overlap fails, if it does: neither part fills the device alone, and both
+/// take about the same time.
+std::string overlap_sentence(double a, double b, double bound, double speedup) {
+  if (bound < 1.05)
+    return fmt::format(
+        "Overlap has little to gain, at most {:.2f}: the stages are unequal, {:.3f} ms beside "
+        "{:.3f} ms; serial is as good.",
+        bound, 1e3 * a, 1e3 * b);
+  const std::string seen =
+      fmt::format("{:.2f} times as fast as serial, at most {:.2f}", speedup, bound);
+  if (speedup >= 1 + 0.1 * (bound - 1)) return fmt::format("Overlap pays: {}.", seen);
+  return fmt::format(
+      "Overlap {}: {}; the stages slow each other down, as where each fills the "
+      "device alone.",
+      speedup < 1 ? "loses" : "does nothing", seen);
+}
+
+void add_overlap(Json& row, const OverlapSeen& seen) {
+  double sum = 0, longest = 0, a = 0;
+  Json stages = Json::object();
+  for (const auto& [name, seconds] : seen.stages) {
+    stages[name] = 1e3 * seconds;
+    sum += seconds;
+    longest = std::max(longest, seconds);
+    if (&name != &seen.stages.back().first) a = std::max(a, seconds);
+  }
+  const double b = seen.stages.back().second, speedup = seen.serial / seen.overlapped;
+  row["stage_ms"] = stages;
+  row["t_a_ms"] = 1e3 * a;
+  row["t_b_ms"] = 1e3 * b;
+  row["serial_ms"] = 1e3 * seen.serial;
+  row["overlap_ms"] = 1e3 * seen.overlapped;
+  row["predicted_speedup"] = sum / longest;
+  row["measured_speedup"] = speedup;
+  row["overlap_eff"] = (seen.serial - seen.overlapped) / (sum - longest);
+  row["overlap"] = overlap_sentence(a, b, sum / longest, speedup);
+}
+
+Json make_row(const BatchRow& found, const FinderOptions& finder) {
+  Json row;
+  row["batch_per_gpu"] = found.batch;
+  row["global_batch"] = found.batch;
+  row["gpus"] = 1;
+  row["status"] = name_of(found.status);
+  row["reason"] = found.reason.empty() ? Json(nullptr) : Json(found.reason);
+  row["predicted_bytes"] = found.predicted_bytes;
+  row["bytes_per_sample"] =
+      static_cast<double>(found.predicted_bytes) / static_cast<double>(found.batch);
+  row["steps_run"] = found.steps_run;
+  if (found.status != BatchStatus::ok) return row;
+  const std::vector<double>& rates = found.samples_per_second;
+  const auto [low, high] = std::minmax_element(rates.begin(), rates.end());
+  const double rate = found.median_samples_per_second();
+  row["warmup_steps"] = finder.warmup * static_cast<std::int64_t>(rates.size());
+  row["repeats"] = rates.size();
+  row["throughput_mean"] =
+      std::accumulate(rates.begin(), rates.end(), 0.0) / static_cast<double>(rates.size());
+  row["throughput_median"] = rate;
+  row["throughput_min"] = *low;
+  row["throughput_max"] = *high;
+  row["noise_pct"] = 100 * (*high - *low) / rate;
+  row["step_ms_mean"] = 1e3 * static_cast<double>(found.batch) / rate;
+  row["step_ms_median"] = 1e3 * median_of(found.step_seconds);
+  row["step_ms_p95"] = 1e3 * percentile_95(found.step_seconds);
+  row["mem_peak_bytes"] = found.bytes;
+  row["mem_free_bytes"] = finder.memory_bytes - std::min(finder.memory_bytes, found.bytes);
+  if (finder.samples > 0) {
+    const std::int64_t rest = finder.samples % found.batch;
+    row["steps_per_epoch"] = (finder.samples + found.batch - 1) / found.batch;
+    row["last_batch"] = rest == 0 ? found.batch : rest;
+    row["epoch_s_est"] = static_cast<double>(finder.samples) / rate;
+  }
+  return row;
+}
+
+Json to_json(const BatchAnswer& answer) {
+  return {{"batch", answer.batch}, {"reason", answer.reason}};
+}
+
+std::string cell(const Json& row, const char* key, const char* format, double scale = 1) {
+  if (!row.contains(key)) return "-";
+  return fmt::format(fmt::runtime(format), scale * row[key].get<double>());
+}
+
+void print_result(const Json& json) {
+  fmt::print("{:>6} {:<8}{:>12}{:>9}{:>11}{:>11}{:>10}{:>10}{:>7}{:>9}\n", "batch", "status",
+             "samples/s", "noise %", "step ms", "MiB", "t_A ms", "t_B ms", "bound", "speedup");
+  for (const Json& row : json["rows"]) {
+    const bool ok = row["status"] == "ok";
+    fmt::print("{:>6} {:<8}{:>12}{:>9}{:>11}{:>11}{:>10}{:>10}{:>7}{:>9}\n",
+               row["global_batch"].dump(), row["status"].get<std::string>(),
+               cell(row, "throughput_median", "{:.1f}"), cell(row, "noise_pct", "{:.1f}"),
+               cell(row, "step_ms_mean", "{:.3f}"),
+               cell(row, ok ? "mem_peak_bytes" : "predicted_bytes", "{:.1f}", 1.0 / kMiB),
+               cell(row, "t_a_ms", "{:.3f}"), cell(row, "t_b_ms", "{:.3f}"),
+               cell(row, "predicted_speedup", "{:.2f}"), cell(row, "measured_speedup", "{:.2f}"));
+  }
+  fmt::print(
+      "noise: (highest - lowest) / median of the trials. MiB: held; predicted where nothing ran.\n"
+      "t_A: the longest stage before the last, alone; t_B: the last. bound: all stages / the "
+      "longest.\nspeedup: overlapped over serial.\n");
+  for (const Json& row : json["rows"])
+    if (!row["reason"].is_null())
+      fmt::print("batch {}: {}\n", row["global_batch"].dump(), row["reason"].get<std::string>());
+  for (const Json& note : json["notes"]) fmt::print("{}\n", note.get<std::string>());
+  for (const auto& [key, name] :
+       {std::pair("largest_feasible", "largest feasible"),
+        std::pair("best_throughput", "best throughput"), std::pair("recommended", "recommended")})
+    fmt::print("{:<17} {:>6}  {}\n", name, json[key]["batch"].dump(),
+               json[key]["reason"].get<std::string>());
+  for (const Json& row : json["rows"])
+    if (row["global_batch"] == json["recommended"]["batch"] && row.contains("overlap"))
+      fmt::print("{}\n", row["overlap"].get<std::string>());
+}
+
+using MakeWorkload = Workload (*)(const FindOptions& options);
+
+void run(FindOptions& options, const Options& declared, MakeWorkload make_workload) {
+  const Device device = open_device(options.device, options.plan);
+  if (!options.json.empty() && options.json != "-") check_writable("--json", options.json);
+  Workload workload = make_workload(options);
+  ProbeJob& job = workload.job;
+  EngineConfig& config = job.config;
+  config.precision = precision(options.precision, device);
+  config.scheduler.schedule = schedule(options.schedule);
+  config.fuse = fuse_options(options.fuse);
+  config.momentum = options.momentum != 0;
+  config.slots = static_cast<int>(options.slots);
+  config.input_memory = options.input == "device" ? MemoryKind::device : MemoryKind::pinned;
+  job.frozen = initialise(config.frozen, InitScheme::he, seed_of(options), 0);
+  job.trained = initialise(config.trained, InitScheme::he, seed_of(options), 1);
+  // The learning rate stays 0: random labels teach nothing, and the arithmetic is the same.
+  job.loader.momentum = static_cast<float>(options.momentum);
+  job.loader.workers = static_cast<int>(options.workers);
+  job.loader.classes = job.data->classes();
+
+  FinderOptions& finder = options.finder;
+  finder.limit = kMaxBatch;
+  finder.repeats = static_cast<int>(options.repeats);
+  finder.refinements = static_cast<int>(options.refinements);
+  finder.flat = static_cast<int>(options.flat);
+  finder.seed = seed_of(options);
+  const std::size_t free_bytes = free_memory(device);
+  finder.memory_bytes = free_bytes;
+  if (options.memory_mib > 0)
+    finder.memory_bytes = std::min(free_bytes, static_cast<std::size_t>(options.memory_mib) * kMiB);
+
+  if (!options.quiet)
+    announce(device, stream_count(plan_training(config), config.scheduler.schedule));
+  watch_interrupt();
+  TrainingProbe probe(device, job, [&](std::int64_t batch) {
+    if (!options.quiet) say(fmt::format("find-batch: trial of batch {}\n", batch));
+  });
+  const FinderResult result = find_batch(probe, finder);
+
+  Json json;
+  json["schema"] = 1;
+  json["environment"] = environment();
+  json["config"] = declared.effective();
+  json["workload"] = workload.name;
+  json["device"] = device.name;
+  json["gpu"] = device.is_cuda() ? Json(device.gpu) : Json(nullptr);
+  json["driver"] = device.is_cuda() ? Json(device.driver) : Json(nullptr);
+  json["image"] = config.image;
+  json["memory_bytes"] = finder.memory_bytes;
+  json["free_bytes"] = free_bytes;
+  json["rows"] = Json::array();
+  for (const BatchRow& found : result.rows) {
+    Json row = make_row(found, finder);
+    if (found.status == BatchStatus::ok && !options.no_overlap)
+      add_overlap(row, probe.see_overlap(
+                           found.batch, finder.warmup, finder.steps, options.repeats,
+                           static_cast<double>(found.batch) / found.median_samples_per_second()));
+    json["rows"].push_back(std::move(row));
+  }
+  json["notes"] = result.notes;
+  json["largest_feasible"] = to_json(result.largest_feasible);
+  json["best_throughput"] = to_json(result.best_throughput);
+  json["recommended"] = to_json(result.recommended);
+  write_json(options.json, json);
+  if (options.json != "-") print_result(json);
+}
+
+void add_find_options(Options& options, FindOptions& o) {
+  FinderOptions& f = o.finder;
+  options.number("--min", f.min, 1, kMaxBatch, "smallest batch to try");
+  options.number("--max", f.max, 1, kMaxBatch, "largest batch to try")->default_str("what fits");
+  options.numbers("--batch", f.sizes, 1, kMaxBatch, "sizes to try beside the powers of two");
+  options
+      .number("--samples", f.samples, 1, INT64_MAX,
+              "samples in your data set, which no batch exceeds")
+      ->default_str("not known");
+  options
+      .number("--memory-limit", o.memory_mib, 1, INT64_MAX / static_cast<std::int64_t>(kMiB),
+              "MiB that training may hold")
+      ->default_str("what is free");
+  options.real("--margin", f.margin, 0, 0.9,
+               "part of the memory that the recommended size leaves free");
+  options.real("--tolerance", f.tolerance, 0, 0.9,
+               "a speed within this part of the best is as good");
+  options.number("--warmup", f.warmup, 1, 1'000'000, "steps before the measured ones of a trial");
+  options.number("--steps", f.steps, 1, 1'000'000, "measured steps of a trial");
+  options.number("--repeats", o.repeats, 1, 1000, "trials of each size, in shuffled order");
+  options.number("--refine", o.refinements, 0, 64,
+                 "most trials between the powers of two at the edge of memory; 0: powers only");
+  options.number(
+      "--flat", o.flat, 0, 64,
+      "sizes in a row without a gain after which larger powers are left out; 0: none are");
+  options.real("--trial-seconds", f.trial_seconds, 0.001, 1e6,
+               "a size whose trial would take longer is not tried");
+  options.choice("--schedule", o.schedule, {"serial", "overlap", "graph"},
+                 "order of the stages; graph: overlap, captured once and launched", {"auto"});
+  add_fuse_option(options, o.fuse);
+  add_precision_option(options, o.precision);
+  options.real("--momentum", o.momentum, 0, 1, "factor of the old velocity; 0: none is kept");
+  options.choice("--input", o.input, {"loader", "device"},
+                 "loader threads, or a few batches that already lie on the device");
+  options.number("--workers", o.workers, 1, 256, "loader threads");
+  options.number("--slots", o.slots, 1, 16, "batches that may wait between two stages");
+  add_device_option(options, o.device);
+  add_plan_option(options, o.plan);
+  options.flag("--no-overlap", o.no_overlap,
+               "no times of the stages, and no trial of the other order");
+  options.number("--seed", o.seed, 0, INT64_MAX, "of weights, data and the order of trials");
+  options.text("--json", o.json, "FILE|-", "rows and answers with the environment, as JSON");
+  options.flag("--quiet", o.quiet, "no notes on standard error");
+}
+
+void add_workload(CLI::App& find, Command& selected, const char* name, const char* help,
+                  MakeWorkload make) {
+  CLI::App* app = find.add_subcommand(name, help);
+  auto values = std::make_shared<FindOptions>();
+  auto options = std::make_shared<Options>(*app);
+  FindOptions& o = *values;
+  options->image(o.image);
+  options->number("--classes", o.classes, 2, 254, "classes");
+  if (std::strcmp(name, "classify") == 0)
+    options->choice("--augment", o.augment, {"none", "cpu", "gpu"},
+                    "no augmentation, in the loader's threads, or as a stage of its own");
+  add_find_options(*options, o);
+  app->callback([&selected, values, options, make] {
+    selected = [values, options, make] { run(*values, *options, make); };
+  });
+}
+
+}  // namespace
+
+void add_find_batch(CLI::App& root, Command& selected) {
+  CLI::App* app = root.add_subcommand(
+      "find-batch", "Tries batch sizes: which fit, which is fastest, which one to take");
+  add_workload(*app, selected, "segment", "Partial training of the segmenter", segment);
+  add_workload(*app, selected, "classify", "Training of the classifier on augmented pictures",
+               classify);
+  auto values = std::make_shared<FindOptions>();
+  auto options = std::make_shared<Options>(*app);
+  CLI::Option* model = options->text("--model", values->model, "FILE",
+                                     "a network of your own, as JSON, in place of a name");
+  add_find_options(*options, *values);
+  choose_model(*app, model, selected, [values, options] { run(*values, *options, of_model); });
+}
+
+}  // namespace tandem::program
