@@ -66,11 +66,13 @@ std::unique_ptr<Dataset> make_synthetic_classes(std::int64_t image, std::int64_t
 std::unique_ptr<Dataset> make_fashion_mnist(const std::string& directory, Split split);
 
 /// CIFAR-10's official binary files: 32 x 32, 10 classes. Train: data_batch_1.bin .. 5, held_out:
-/// test_batch.bin. Throws Error{data} that names a missing file, or one that is no multiple of 3073
-/// bytes, or a label above 9 with its record.
+/// test_batch.bin. The official files hold 10,000 records of 3073 bytes each; any number from 1 on
+/// is taken, so that a part of the data can be used. Throws Error{data} that names a missing file,
+/// or one that is empty or no multiple of 3073 bytes, or a label above 9 with its record.
 std::unique_ptr<Dataset> make_cifar10(const std::string& directory, Split split);
 
-/// A folder a class, JPEG and PNG files in each; classes in alphabetical order of the folders.
+/// A folder a class, 2 to 254 of them, JPEG and PNG files in each; classes in alphabetical order of
+/// the folders.
 /// Files whose names begin with a dot are left out, others that are no JPEG or PNG are refused.
 /// Beside the class folders other files may lie, but no pictures. A picture is cut to its middle
 /// square and resized to `image` on the host; see picture_file.hpp for what is read and how.
@@ -81,9 +83,11 @@ struct FolderOptions {
   /// Each class's files, sorted by name: every fifth is held out, the others are for training. With
   /// folders `train` and `test` (or `val`) in the directory, those are used instead.
   Split split = Split::train;
-  /// What a file does that cannot be read: end the run with Error{data} that names it (true), or
-  /// be replaced by the next good file of its class, named once and counted (false). The sample's
-  /// record stays that of the broken file.
+  /// What a file does that cannot be read: end the run with Error{data} that names it (true), or be
+  /// passed over, named once (false). Passed over for training, the next good file of its class
+  /// takes its place; Error{data} if there is none. Held out, the sample is a black picture with
+  /// the label 255, which no score counts, so that no other file counts twice; Error{data} once no
+  /// held out file can be read. The sample's record stays that of the broken file.
   bool broken_is_fatal = true;
   /// Called once for each broken file with its name and the reason, from any thread; not at the
   /// same time. Only where broken files are not fatal.

@@ -16,6 +16,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::int64_t kHeldOut = 5;  // of so many files of a class the last one is held out
+constexpr std::size_t kMinClasses = 2, kMaxClasses = 254;  // as models have, see check_classes()
+constexpr std::uint8_t kIgnored = 255;
 
 [[noreturn]] void fail(const fs::path& path, const std::string& what) {
   throw Error(ErrorCode::data, fmt::format("{}: {}", path.string(), what));
@@ -95,9 +97,9 @@ class Folder final : public Dataset {
 
     const fs::path of_classes = own_folders ? train : root_;
     names_ = classes_in(of_classes);
-    if (names_.empty() || names_.size() > 255) {
-      fail(of_classes, fmt::format("{} folders in it; one for each of 1 to 255 classes is needed",
-                                   names_.size()));
+    if (names_.size() < kMinClasses || names_.size() > kMaxClasses) {
+      fail(of_classes, fmt::format("{} folders in it; one for each of {} to {} classes is needed",
+                                   names_.size(), kMinClasses, kMaxClasses));
     }
     if (own_folders) {
       root_ = options.split == Split::train ? train : test;
@@ -138,8 +140,17 @@ class Folder final : public Dataset {
     const auto wanted = static_cast<std::size_t>(record(index));
     const auto next_class = std::upper_bound(first_.begin(), first_.end(), wanted);
     const auto label = static_cast<std::size_t>(next_class - first_.begin()) - 1;
-    const std::size_t begin = first_[label], count = *next_class - begin;
     labels[0] = static_cast<std::uint8_t>(label);
+    if (options_.split == Split::held_out) {
+      if (!is_broken(wanted) && read(label, wanted, picture)) return;
+      if (all_broken()) {
+        fail(root_, fmt::format("none of its {} held out pictures can be read", files_.size()));
+      }
+      std::memset(picture, 0, static_cast<std::size_t>(3 * options_.image * options_.image));
+      labels[0] = kIgnored;  // no other picture's: it would count twice
+      return;
+    }
+    const std::size_t begin = first_[label], count = *next_class - begin;
     for (std::size_t k = 0; k < count; ++k) {  // ends at the first good one
       const std::size_t file = begin + (wanted - begin + k) % count;
       if (!is_broken(file) && read(label, file, picture)) return;
@@ -166,6 +177,10 @@ class Folder final : public Dataset {
   bool is_broken(std::size_t file) const {
     const std::lock_guard lock(mutex_);
     return broken_[file];
+  }
+  bool all_broken() const {
+    const std::lock_guard lock(mutex_);
+    return std::find(broken_.begin(), broken_.end(), false) == broken_.end();
   }
   /// Two threads may find the same file broken; it is named once.
   void set_broken(std::size_t file, const std::string& path, const std::string& reason) const {

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <set>
 #include <tandem/engine/dataset.hpp>
+#include <tandem/engine/loader.hpp>
 #include <tandem/tests/support/files.hpp>
 #include <tandem/tests/support/picture_bytes.hpp>
 #include <thread>
@@ -122,13 +123,15 @@ TEST_F(FolderData, FoldersTrainAndTestOrValAreTheSplits) {
 
 TEST_F(FolderData, PicturesOfAnySizeAreCutAndResized) {
   write("a/tall.png", grey_file(50, false, 5, 90));
-  write("a/wide.jpg", grey_file(60, true, 121, 33));
-  EXPECT_EQ(epoch_of(*make_folder(options())), (std::vector<Sample>{{50, 0}, {60, 0}}));
+  write("b/wide.jpg", grey_file(60, true, 121, 33));
+  EXPECT_EQ(epoch_of(*make_folder(options())), (std::vector<Sample>{{50, 0}, {60, 1}}));
 }
 
 TEST_F(FolderData, RefusesWhatDoesNotBelong) {
-  refused({folder_.path(), "0 folders", "1 to 255"});
+  refused({folder_.path(), "0 folders", "2 to 254"});
   write("a/1.png", grey_file(1, false));
+  refused({folder_.path(), "1 folders", "2 to 254"});
+  write("c/1.png", grey_file(1, false));
   refused({folder_.path(), "no picture is held out", "at least 5"}, Split::held_out);
   write("a/notes.txt", {1});
   refused({folder_.file("a/notes.txt"), "no JPEG or PNG"});
@@ -142,10 +145,12 @@ TEST_F(FolderData, RefusesWhatDoesNotBelong) {
   std::filesystem::create_directory(folder_.file("b"));
   refused({folder_.file("b"), "no picture"});
   std::filesystem::remove(folder_.file("b"));
-  EXPECT_EQ(make_folder(options())->epoch_size(), 1);
+  EXPECT_EQ(make_folder(options())->epoch_size(), 2);
 
-  for (int c = 0; c < 255; ++c) write("class" + std::to_string(c) + "/1.png", Bytes{1});
-  refused({folder_.path(), "256 folders", "1 to 255"});
+  for (int c = 2; c < 254; ++c) write("class" + std::to_string(c) + "/1.png", Bytes{1});
+  EXPECT_EQ(make_folder(options())->classes(), 254);
+  write("class254/1.png", Bytes{1});
+  refused({folder_.path(), "255 folders", "2 to 254"});
 
   FolderOptions o = options();
   o.directory = folder_.file("none");
@@ -213,6 +218,56 @@ TEST_F(BrokenFiles, OrAreReplacedByTheNextGoodOneOfTheirClassAndNamedOnce) {
   const auto unnamed = make_folder(o);
   std::filesystem::remove(folder_.file("a/3.png"));
   EXPECT_EQ(sample(*unnamed, 3), (Sample{10, 0}));
+}
+
+// One good and three broken files of class a, a good one of b: two samples count, each once.
+TEST_F(FolderData, ABrokenFileThatIsHeldOutDoesNotCount) {
+  write("train/a/0.png", grey_file(1, false));
+  write("train/b/0.png", grey_file(2, false));
+  for (const int i : {0, 1, 3}) write("test/a/" + std::to_string(i) + ".png", {1, 2, 3});
+  write("test/a/2.png", grey_file(12, false));
+  write("test/b/0.png", grey_file(20, false));
+  int named = 0;
+  FolderOptions o = options(Split::held_out);
+  o.broken_is_fatal = false;
+  o.on_broken = [&](const std::string&, const std::string&) { ++named; };
+  const std::shared_ptr<const Dataset> data = make_folder(o);
+  const Sample ignored{0, 255};
+  const std::vector<Sample> expected{ignored, ignored, {12, 0}, ignored, {20, 1}};
+  for (int round = 0; round < 2; ++round) EXPECT_EQ(epoch_of(*data), expected);
+  EXPECT_EQ(named, 3);
+  EXPECT_EQ(data->record(3), 3);
+
+  constexpr std::int64_t kBatch = 5;
+  Bytes images(kBatch * 3 * kSide * kSide), labels(kBatch);
+  std::vector<std::int64_t> header(batch_header_bytes(kBatch) / sizeof(std::int64_t));
+  InputSlot slot;
+  slot.images = images.data();
+  slot.labels = labels.data();
+  slot.header = reinterpret_cast<BatchHeader*>(header.data());
+  slot.batch = kBatch;
+  slot.image = kSide;
+  slot.label_count = 1;
+  LoaderOptions of_loader;
+  of_loader.batch = kBatch;
+  of_loader.steps = 1;
+  of_loader.classes = data->classes();
+  Loader loader(data, of_loader, {slot}, [](int) {});
+  ASSERT_EQ(loader.next(), 0);
+  EXPECT_EQ(slot.header->valid_count, 2);
+}
+
+TEST_F(FolderData, SomethingHeldOutHasToBeReadable) {
+  write("train/a/0.png", grey_file(1, false));
+  write("train/b/0.png", grey_file(2, false));
+  write("test/a/0.png", {1, 2, 3});
+  write("test/b/0.png", {});
+  FolderOptions o = options(Split::held_out);
+  o.broken_is_fatal = false;
+  const auto data = make_folder(o);
+  EXPECT_EQ(sample(*data, 0), (Sample{0, 255}));
+  expect_error(ErrorCode::data, {folder_.file("test"), "none of its 2 held out pictures"},
+               [&] { sample(*data, 1); });
 }
 
 // What a sample shows does not depend on which thread came first, and no file is named twice.
