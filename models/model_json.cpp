@@ -242,14 +242,13 @@ Sequential read_part(const Fields& file, const char* part, const std::string& so
       const Fields fields(list[i], fmt::format("{}[{}]", part, i), source);
       append(model, fields);
       const Layer& layer = model.layers().back();
-      const bool linear = layer.kind == LayerKind::linear;
-      const char* in = linear ? "in_features" : "in_channels";
+      const char* in = layer.kind == LayerKind::linear ? "in_features" : "in_channels";
       if (fields.has(in)) {
         const PictureSize& from =
             i == 0 ? picture : sizes[static_cast<std::size_t>(layer.input + 1)];
         const std::int64_t stated = fields.number(in, 1, kMostFeatures);
         const bool one_pixel = from.height * from.width == 1;
-        if (stated != from.channels || (linear && !one_pixel))
+        if (stated != from.channels)
           fields.refuse(
               in, fmt::format("is {}; {} arrive", stated,
                               one_pixel ? std::to_string(from.channels)

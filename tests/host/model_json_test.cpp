@@ -188,6 +188,10 @@ TEST(ModelJson, LayersThatDoNotFitAreRefusedWithTheirPlaceAndBothNumbers) {
                  "8192 arrive");
   expect_refused(changed("{\"layer\": \"flatten\"},\n", ""), "trained[3].in_features: is 2048",
                  "32 channels of 8 x 8 pixels");
+  std::string unflattened = changed("{\"layer\": \"flatten\"},\n", "");
+  unflattened.replace(unflattened.find("2048"), 4, "32");  // what a pixel has
+  expect_refused(unflattened, "trained[3]: linear takes 32 features",
+                 "32 channels of 8 x 8 pixels arrive, without a flatten");
   expect_refused(changed("\"image\": 32", "\"image\": 31"), "frozen[2]: ", "power of two");
   expect_refused(changed("\"flatten\"}",
                          "\"flatten\"}, {\"layer\": \"conv\", \"in_channels\": 4, "
