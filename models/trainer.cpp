@@ -409,7 +409,9 @@ struct Trainer::Impl {
     last = *static_cast<const StepResult*>(bytes);
     last.step = step;
     if (!std::isfinite(last.loss))
-      throw Error(ErrorCode::non_finite, fmt::format("the loss of step {} is {}", step, last.loss),
+      throw Error(ErrorCode::non_finite,
+                  fmt::format("the loss of step {} is {}", step,
+                              std::isnan(last.loss) ? "nan" : fmt::to_string(last.loss)),
                   "lower the learning rate, or look for non-finite values in the initial weights");
     if (on_step) on_step(last);
   }
