@@ -203,6 +203,17 @@ TEST(AugmentDraws, SamplesEpochsAndSeedsDiffer) {
   EXPECT_EQ(static_cast<int>(seen.size()), drawn);
 }
 
+// All 32 lower bits of the epoch count.
+TEST(AugmentDraws, EpochsFarApartDiffer) {
+  std::set<std::pair<float, float>> seen;
+  const std::uint64_t epochs[] = {0, 1, 257, 65537, 1 << 20, 1u << 31};
+  for (const std::uint64_t epoch : epochs) {
+    const AugmentDraw draw = draw_augment(good(), wide(), 5, epoch, 3);
+    seen.insert({draw.degrees, draw.sigma});
+  }
+  EXPECT_EQ(seen.size(), std::size(epochs));
+}
+
 TEST(AugmentDraws, SwitchingAPartOffLeavesTheOthers) {
   const AugmentSpec spec = good();
   for (std::int64_t sample = 0; sample < 50; ++sample) {
@@ -320,8 +331,18 @@ TEST(AugmentDraws, CropsWithoutFreedomLieAtTheirPlace) {
   const AugmentDraw draw = draw_augment(spec, wide(), 0, 0, 1);
   EXPECT_EQ(draw.crop_y, 0);
   EXPECT_EQ(draw.crop_x, 0);
-  EXPECT_EQ(identity_augment(whole_spec(33, 32, 32, 3)).crop_y, 0);
-  EXPECT_EQ(identity_augment(whole_spec(35, 32, 32, 3)).crop_x, 1);
+}
+
+TEST(AugmentDraws, TheMiddleIsRoundedDownInBothDirections) {
+  AugmentRanges middle = wide();
+  middle.random_crop = false;
+  for (const int slack : {1, 3, 32}) {
+    const AugmentSpec spec = whole_spec(32 + slack, 32, 32, 3);
+    for (const AugmentDraw& draw : {identity_augment(spec), draw_augment(spec, middle, 0, 0, 1)}) {
+      EXPECT_EQ(draw.crop_y, slack / 2) << slack;
+      EXPECT_EQ(draw.crop_x, slack / 2) << slack;
+    }
+  }
 }
 
 TEST(AugmentDraws, TurnsAreRightAnglesOfSquares) {

@@ -190,6 +190,37 @@ TEST(Loader, FinishHeader) {
   EXPECT_EQ(header.minus_rate_over_count, 0.0f);
 }
 
+/// Black pictures none of whose labels count.
+class IgnoredData final : public Dataset {
+ public:
+  std::int64_t image() const noexcept override { return kSide; }
+  std::int64_t epoch_size() const noexcept override { return 4; }
+  const std::vector<std::string>& class_names() const noexcept override { return names_; }
+  void sample(std::int64_t, std::uint8_t* picture, std::uint8_t* labels) const override {
+    std::fill_n(picture, 3 * kPixels, std::uint8_t{0});
+    std::fill_n(labels, kPixels, std::uint8_t{255});
+  }
+
+ private:
+  std::vector<std::string> names_ = std::vector<std::string>(kClasses, "a class");
+};
+
+// Weight decay neither: keep is 1.
+TEST(Loader, ABatchOfIgnoredLabelsChangesNothing) {
+  Slots memory(1, 4);
+  LoaderOptions o = options_for(2, 4, 1);
+  o.learning_rate = 0.5f;
+  o.weight_decay = 0.25f;
+  Loader loader(std::make_shared<IgnoredData>(), o, memory.slots(), [](int) {});
+  ASSERT_EQ(loader.next(), 0);
+  const BatchHeader& header = *memory.header(0);
+  EXPECT_EQ(header.samples, 4);
+  EXPECT_EQ(header.valid_count, 0);
+  EXPECT_EQ(header.inverse_count, 0.0f);
+  EXPECT_EQ(header.minus_rate_over_count, 0.0f);
+  EXPECT_EQ(header.keep, 1.0f);
+}
+
 // Sample 0 is not finished before sample 1 has begun: possible only with two workers on one batch.
 TEST(Loader, WorkersShareABatch) {
   std::promise<void> second_began;

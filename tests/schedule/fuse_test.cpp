@@ -121,12 +121,25 @@ TEST(Fuse, AnUpdateComesBehindTheLastReaderOfItsWeight) {
   }
 }
 
+void add(PlanBuilder& builder, OpKind kind, const char* name, std::vector<Operand> operands) {
+  Operation operation;
+  operation.kind = kind;
+  operation.name = name;
+  operation.operands = std::move(operands);
+  operation.callable.function = [](void*, void* const*, const CallContext&) {};
+  builder.add(std::move(operation));
+}
+
 TEST(Fuse, LeavesAloneWhatSomethingElseTouches) {
   const TensorDesc x{DType::f32, Layout::zorder, 1, 2, 2, 3},
       y{DType::f32, Layout::zorder, 1, 1, 1, 4};
   const TensorDesc w{DType::f32, Layout::nhwc, 4, 2, 2, 3},
       header = byte_desc(batch_header_bytes(1));
-  for (const bool disturbed : {false, true}) {
+  // What happens between the product and the update.
+  enum class Between { nothing, reads_all, writes_x, writes_dy, writes_w, reads_dw };
+  using B = Between;
+  for (const B between :
+       {B::nothing, B::reads_all, B::writes_x, B::writes_dy, B::writes_w, B::reads_dw}) {
     PlanBuilder builder;
     const BufferId hx = builder.add_buffer("x", x, Scope::scratch),
                    hy = builder.add_buffer("dy", y, Scope::scratch);
@@ -134,24 +147,52 @@ TEST(Fuse, LeavesAloneWhatSomethingElseTouches) {
                    hdw = builder.add_buffer("dw", w, Scope::persistent);
     const BufferId hh = builder.add_buffer("header", header, Scope::persistent);
     builder.begin_stage("train");
-    const auto add = [&](OpKind kind, const char* name, std::vector<Operand> operands) {
-      Operation operation;
-      operation.kind = kind;
-      operation.name = name;
-      operation.operands = std::move(operands);
-      operation.callable.function = [](void*, void* const*, const CallContext&) {};
-      builder.add(std::move(operation));
-    };
-    add(OpKind::callable, "make", {builder.write(hx, x), builder.write(hy, y)});
-    add(OpKind::conv2x2_backward_weights, "l.backward_weights",
+    add(builder, OpKind::callable, "make", {builder.write(hx, x), builder.write(hy, y)});
+    add(builder, OpKind::conv2x2_backward_weights, "l.backward_weights",
         {builder.read(hx, x), builder.read(hy, y), builder.write(hdw, w)});
-    if (disturbed)
-      add(OpKind::callable, "disturb", {builder.read_write(hx, x), builder.read(hw, w)});
-    add(OpKind::sgd, "l.sgd",
+    if (between != B::nothing) {
+      const auto touch = [&](BufferId buffer, const TensorDesc& desc, B writer) {
+        return between == writer ? builder.read_write(buffer, desc) : builder.read(buffer, desc);
+      };
+      std::vector<Operand> operands{touch(hx, x, B::writes_x), touch(hy, y, B::writes_dy),
+                                    touch(hw, w, B::writes_w)};
+      if (between == B::reads_dw) operands.push_back(builder.read(hdw, w));
+      add(builder, OpKind::callable, "between", operands);
+    }
+    add(builder, OpKind::sgd, "l.sgd",
         {builder.read(hh, header), builder.read(hdw, w), builder.read_write(hw, w)});
+    const bool alone = between == B::nothing || between == B::reads_all;
     auto kinds = count_kinds(fuse(std::move(builder).build(), kFuseAll));
-    EXPECT_EQ(kinds["conv2x2_update"], disturbed ? 0 : 1);
-    EXPECT_EQ(kinds["conv2x2_backward_weights"], disturbed ? 1 : 0);
+    EXPECT_EQ(kinds["conv2x2_update"], alone ? 1 : 0) << static_cast<int>(between);
+    EXPECT_EQ(kinds["conv2x2_backward_weights"], alone ? 0 : 1) << static_cast<int>(between);
+  }
+}
+
+// The neighbours have one buffer, and the second sees only a part of it.
+TEST(Fuse, LeavesAloneWhatHasAnotherShape) {
+  const TensorDesc whole{DType::f32, Layout::nhwc, 1, 2, 2, 4},
+      part{DType::f32, Layout::nhwc, 1, 1, 2, 4}, b{DType::f32, Layout::nhwc, 1, 1, 1, 4};
+  for (const TensorDesc& second : {whole, part}) {
+    PlanBuilder builder;
+    const BufferId hy = builder.add_buffer("y", whole, Scope::scratch),
+                   hdy = builder.add_buffer("dy", whole, Scope::scratch);
+    const BufferId hb = builder.add_buffer("b", b, Scope::persistent),
+                   hdb = builder.add_buffer("db", b, Scope::persistent);
+    builder.begin_stage("train");
+    add(builder, OpKind::callable, "make", {builder.write(hy, whole), builder.write(hdy, whole)});
+    add(builder, OpKind::bias_forward, "l.bias",
+        {builder.read(hb, b), builder.read_write(hy, whole)});
+    add(builder, OpKind::relu_forward, "l.relu", {builder.read_write(hy, second)});
+    add(builder, OpKind::relu_backward, "l.relu_backward",
+        {builder.read(hy, whole), builder.read_write(hdy, whole)});
+    add(builder, OpKind::bias_backward, "l.bias_backward",
+        {builder.read(hdy, second), builder.write(hdb, b)});
+    auto kinds = count_kinds(fuse(std::move(builder).build(), kFuseAll));
+    const int fused = second == whole ? 1 : 0;
+    EXPECT_EQ(kinds["bias_relu_forward"], fused);
+    EXPECT_EQ(kinds["relu_bias_backward"], fused);
+    EXPECT_EQ(kinds["relu_forward"], 1 - fused);
+    EXPECT_EQ(kinds["bias_backward"], 1 - fused);
   }
 }
 
