@@ -64,7 +64,10 @@ EngineConfig TrainingProbe::config_for(std::int64_t batch) const {
 
 std::size_t TrainingProbe::predict_bytes(std::int64_t batch) {
   const EngineConfig config = config_for(batch);
-  return memory_need(device_, plan_training(config), config.scheduler.schedule);
+  std::size_t bytes = memory_need(device_, plan_training(config), config.scheduler);
+  if (job_.beside_predictor)
+    bytes += memory_need(device_, plan_prediction(config), config.scheduler);
+  return bytes;
 }
 
 BatchTrial TrainingProbe::run(std::int64_t batch, std::int64_t warmup, std::int64_t steps) {
@@ -100,8 +103,9 @@ BatchTrial TrainingProbe::run_as(Schedule schedule, std::int64_t batch, std::int
     trial.step_seconds.push_back(std::chrono::duration<double>(times[i + 1] - times[i]).count());
   // On a GPU what is gone, with what the libraries took; the host's figure is everybody's.
   const std::size_t free_after = device_.is_cuda() ? free_memory(device_) : 0;
-  trial.bytes = device_.is_cuda() ? free_before - std::min(free_before, free_after)
-                                  : memory_need(device_, trainer.scheduler().plan(), schedule);
+  trial.bytes = device_.is_cuda()
+                    ? free_before - std::min(free_before, free_after)
+                    : memory_need(device_, trainer.scheduler().plan(), config.scheduler);
   if (stages != nullptr) *stages = time_stages(trainer.scheduler(), 0.05);
   return trial;
 } catch (const std::bad_alloc&) {

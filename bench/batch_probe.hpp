@@ -23,7 +23,8 @@ struct ProbeJob {
   EngineConfig config;
   Parameters frozen, trained;
   std::shared_ptr<const Dataset> data;
-  LoaderOptions loader;  ///< but for batch and steps
+  LoaderOptions loader;           ///< but for batch and steps
+  bool beside_predictor = false;  ///< the memory has to hold a predictor of the same batch too
 };
 
 /// What overlapping brings at one batch size.

@@ -165,11 +165,12 @@ std::size_t free_memory(const Device& device) {
   return available_host_memory();
 }
 
-std::size_t memory_need(const Device& device, const Plan& plan, Schedule schedule) {
+std::size_t memory_need(const Device& device, const Plan& plan, const SchedulerOptions& options) {
   const MemoryPlan memory = plan_memory(plan);
   if (!device.is_cuda()) return memory.device_bytes + memory.pinned_bytes;
   // One more while algorithms are chosen.
-  const auto streams = static_cast<std::size_t>(stream_count(plan, schedule) + 1);
+  auto streams = static_cast<std::size_t>(stream_count(plan, options.schedule) + 1);
+  if (options.side_lanes && options.schedule != Schedule::serial) streams += plan.stages.size();
   return memory.device_bytes + streams * kLaneWorkspace;
 }
 

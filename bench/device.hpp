@@ -50,10 +50,10 @@ std::unique_ptr<Backend> make_backend(const Device& device);
 /// Bytes that nobody holds: of the GPU's memory, or of the host's as its kernel estimates it.
 std::size_t free_memory(const Device& device);
 
-/// Bytes of that memory that a plan takes under a schedule, known before anything runs: the arena,
+/// Bytes of that memory that a scheduler takes for a plan, known before anything runs: the arena,
 /// and on a GPU the workspaces of the streams, on the host also what a GPU would find in pinned
 /// memory.
-std::size_t memory_need(const Device& device, const Plan& plan, Schedule schedule);
+std::size_t memory_need(const Device& device, const Plan& plan, const SchedulerOptions& options);
 
 /// "fp32", "tf32", "bf16". Throws Error{usage} for what the device does not compute.
 Precision precision(const std::string& name, const Device& device);

@@ -156,6 +156,27 @@ CLI::Option* Options::number(const std::string& name, std::int64_t& value, std::
   return option;
 }
 
+CLI::Option* Options::number_or_auto(const std::string& name, std::int64_t& value, std::int64_t low,
+                                     std::int64_t high, const std::string& help) {
+  const std::string range = fmt::format("{} to {}|auto", low, high);
+  CLI::Option* option =
+      add(name, value, "N", help)
+          ->transform(CLI::Validator(
+              [=](std::string& text) -> std::string {
+                const std::optional<std::int64_t> number = parse<std::int64_t>(text);
+                if (number && *number >= low && *number <= high) return {};
+                if (text != "auto")
+                  return fmt::format(
+                      "'{}' is not allowed; allowed: a whole number from {} to {}, or auto", text,
+                      low, high);
+                text = "0";
+                return {};
+              },
+              range));
+  values_.back().second = [&value] { return value == 0 ? Json("auto") : Json(value); };
+  return option;
+}
+
 // CLI11 would split the list itself, but passes over empty items.
 template <class T>
 CLI::Option* Options::list(const std::string& name, std::vector<T>& values, const std::string& type,

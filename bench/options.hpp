@@ -29,6 +29,9 @@ class Options {
   CLI::Option* number(const std::string& name, std::int64_t& value, std::int64_t low,
                       std::int64_t high, const std::string& help,
                       const std::vector<std::string>& later = {});
+  /// As number(), or "auto", which is 0. `low` is at least 1.
+  CLI::Option* number_or_auto(const std::string& name, std::int64_t& value, std::int64_t low,
+                              std::int64_t high, const std::string& help);
   /// Several whole numbers, separated by commas.
   CLI::Option* numbers(const std::string& name, std::vector<std::int64_t>& values, std::int64_t low,
                        std::int64_t high, const std::string& help);

@@ -17,6 +17,7 @@
 #include <tandem/engine/safetensors.hpp>
 #include <utility>
 
+#include "batch_probe.hpp"
 #include "held_out.hpp"
 #include "progress.hpp"
 
@@ -366,10 +367,34 @@ Json summarise(const TrainOptions& options, const Device& device, const TrainJob
   return summary;
 }
 
+/// Tries batch sizes on this very job, its data and its loader, and takes the recommended one.
+BatchAnswer recommended_batch(const TrainOptions& options, const TrainJob& job,
+                              const Device& device) {
+  ProbeJob tried{job.config,
+                 job.frozen,
+                 job.trained,
+                 job.data,
+                 loader_options(options, job),
+                 job.held_out != nullptr};
+  tried.loader.learning_rate = 0;  // nothing is learnt in trials, nor can it diverge there
+  FinderOptions finder;
+  finder.limit = kMaxBatch;
+  if (job.in_epochs || options.epochs > 0) finder.samples = job.data->epoch_size();
+  finder.memory_bytes = free_memory(device);
+  finder.refinements = 0;  // the edge of memory is not asked for
+  finder.trial_seconds = 10;
+  finder.seed = static_cast<std::uint64_t>(options.seed);
+  TrainingProbe probe(device, std::move(tried), [&](std::int64_t batch) {
+    if (!options.quiet) say(fmt::format("train: trial of batch {}\n", batch));
+  });
+  return find_batch(probe, finder).recommended;
+}
+
 }  // namespace
 
 void add_training_options(Options& options, TrainOptions& o) {
-  options.number("--batch", o.batch, 1, kMaxBatch, "samples a step", {"auto"});
+  options.number_or_auto("--batch", o.batch, 1, kMaxBatch,
+                         "samples a step; auto: what the finder recommends for this training");
   CLI::Option* steps = options.number("--steps", o.steps, 1, 1'000'000'000, "optimizer steps");
   options.number("--epochs", o.epochs, 1, 1'000'000, "passes over the data, in place of --steps")
       ->default_str("")
@@ -447,8 +472,15 @@ void run_training(TrainOptions& options, const Options& declared, const Device& 
   config.scheduler.schedule = schedule(options.schedule);
   config.fuse = fuse_options(options.fuse);
   config.scheduler.side_lanes = options.side_lanes;
-  const Passes passes(options, job);
   Log::check_all(options);
+  std::string batch_reason;
+  if (options.batch == 0) {
+    const BatchAnswer answer = recommended_batch(options, job, device);
+    options.batch = config.batch = answer.batch;
+    batch_reason = answer.reason;
+    if (!options.quiet) say(fmt::format("batch {}: {}\n", answer.batch, answer.reason));
+  }
+  const Passes passes(options, job);
   if (!options.quiet)
     announce(device, stream_count(plan_training(config), config.scheduler.schedule));
 
@@ -456,6 +488,7 @@ void run_training(TrainOptions& options, const Options& declared, const Device& 
   const std::unique_ptr<Backend> backend = make_backend(device);
   const TrainRun run = train(*backend, job, options, passes, log);
   Json summary = summarise(options, device, job, run);
+  if (!batch_reason.empty()) summary["batch_reason"] = batch_reason;
   summary["config"] = declared.effective();
   if (options.epochs > 0) summary["config"].erase("steps");  // it follows
 

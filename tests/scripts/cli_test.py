@@ -249,7 +249,6 @@ class CommandLine(unittest.TestCase):
         self.refuse(2, ["--resume", later], *self.classify("--resume"))
         self.refuse(2, ["auto", later], *self.train("--schedule", "auto"))
         self.refuse(2, ["auto", later], *self.bench("--schedule", "serial,auto"))
-        self.refuse(2, ["auto", later], *self.train("--batch", "auto"))
         self.refuse(2, ["folder:x", later], *self.train("--data", "folder:x"))
 
     def test_values_out_of_range(self):
@@ -624,6 +623,21 @@ class CommandLine(unittest.TestCase):
         self.assertIn(f"needs {need[8]} bytes, {limit << 20} are", found["rows"][-1]["reason"])
         self.refuse(5, ["no batch size fits", "batch 1: needs", f"{1 << 20} are"],
                     *self.find_batch("segment", "--image", 64, "--memory-limit", 1, "--quiet"))
+
+    def test_train_finds_its_batch(self):
+        """The size is one of those tried, and trials leave nothing behind: the same training again."""
+        for train in (self.train("--eval", 4), self.classify("--epochs", 1, "--augment", "cpu")):
+            result = self.succeed(*train, "--batch", "auto", "--json", "-")
+            found = json.loads(result.stdout)["summary"]
+            batch = found["batch"]
+            self.assertIn(f"trial of batch {batch}\n", result.stderr)
+            self.assertIn(f"batch {batch}: {found['batch_reason']}", result.stderr)
+            self.assertEqual(found["config"]["batch"], batch)
+            given = self.summary(*train, "--batch", batch)
+            self.assertNotIn("batch_reason", given)
+            self.assertEqual(found["weights_sha256"], given["weights_sha256"])
+        self.assertLessEqual(batch, 20)  # the pictures there are
+        self.refuse(2, ["--batch", "'0'", "or auto"], *self.train("--batch", 0))
 
     def test_find_batch_refuses(self):
         self.refuse(2, "no workload for 'find-batch'; allowed: segment, classify", "find-batch")
