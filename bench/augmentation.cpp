@@ -54,7 +54,8 @@ void add_frame_options(Options& options, AugmentChoice& choice) {
       ->default_str("1/2 of the picture's, 7/8 below 64 pixels");
   options.number("--padding", choice.padding, 0, 8192,
                  "pixels of --fill round the picture before the crop");
-  options.real("--fill", choice.fill, 0, 255, "value of what lies outside the picture");
+  options.real("--fill", choice.fill, 0, 255, "value of what lies outside the picture")
+      ->default_str("0");
 }
 
 void add_normalise_options(Options& options, AugmentChoice& choice) {
@@ -68,16 +69,19 @@ void add_random_options(Options& options, AugmentChoice& choice) {
       ->default_str("0; 0.5 for fashion-mnist and cifar10");
   options.real("--degrees", choice.degrees, 0, 360, "largest angle, both ways; 0: no rotation")
       ->default_str("45; 15 for fashion-mnist and cifar10");
-  options.choice("--rotation", choice.rotation, {"nearest", "bilinear"},
-                 "how turned pixels are taken");
+  options
+      .choice("--rotation", choice.rotation, {"nearest", "bilinear"}, "how turned pixels are taken")
+      ->default_str("nearest");
   options
       .number("--blur-taps", choice.blur_taps, 0, kMaxBlurTaps,
               "width of the blur in pixels, odd; 0: no blur")
       ->default_str("7; 3 for fashion-mnist and cifar10");
   options.reals("--sigma", choice.sigma, 1e-6, 1e6, "least and largest sigma of the blur")
       ->default_str("0.1,2; 0.1,1 for fashion-mnist and cifar10");
-  options.choice("--border", choice.border, {"reflect", "constant", "symmetric", "replicate"},
-                 "where the blur takes pixels outside the picture");
+  options
+      .choice("--border", choice.border, {"reflect", "constant", "symmetric", "replicate"},
+              "where the blur takes pixels outside the picture")
+      ->default_str("reflect");
 }
 
 void add_augment_options(Options& options, AugmentChoice& choice) {
@@ -101,6 +105,9 @@ Augmentation augmentation(AugmentChoice& choice, const std::string& data, std::i
   if (choice.flip < 0) choice.flip = defaults.flip;
   if (choice.blur_taps < 0) choice.blur_taps = defaults.blur_taps;
   if (choice.sigma.empty()) choice.sigma = defaults.sigma;
+  if (choice.fill < 0) choice.fill = 0;
+  if (choice.rotation.empty()) choice.rotation = "nearest";
+  if (choice.border.empty()) choice.border = "reflect";
   if (choice.sigma.size() != 2)
     throw Error(ErrorCode::usage, fmt::format("--sigma has {} values; allowed: 2, the least and "
                                               "the largest",
@@ -140,9 +147,15 @@ Augmentation augmentation(AugmentChoice& choice, const std::string& data, std::i
 
 Augmentation resize_only(const AugmentChoice& choice, std::int64_t in, std::int64_t out) {
   const std::pair<const char*, bool> idle[] = {
-      {"--crop", choice.crop > 0},        {"--padding", choice.padding > 0},
-      {"--degrees", choice.degrees >= 0}, {"--flip", choice.flip >= 0},
-      {"--sigma", !choice.sigma.empty()}, {"--blur-taps", choice.blur_taps >= 0},
+      {"--crop", choice.crop > 0},
+      {"--padding", choice.padding > 0},
+      {"--fill", choice.fill >= 0},
+      {"--degrees", choice.degrees >= 0},
+      {"--rotation", !choice.rotation.empty()},
+      {"--flip", choice.flip >= 0},
+      {"--sigma", !choice.sigma.empty()},
+      {"--blur-taps", choice.blur_taps >= 0},
+      {"--border", !choice.border.empty()},
   };
   for (const auto& [option, given] : idle)
     if (given)

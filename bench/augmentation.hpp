@@ -16,13 +16,13 @@ namespace tandem::program {
 
 struct AugmentChoice {
   std::string where = "none";  ///< none, cpu, gpu
-  // Below the smallest value, or empty: the default of the data set.
+  // Below the smallest value, or empty: the default, which may depend on the data set.
   std::int64_t crop = 0, blur_taps = -1;
   double degrees = -1, flip = -1;
   std::vector<double> sigma;
   std::int64_t padding = 0;
-  double fill = 0;
-  std::string rotation = "nearest", border = "reflect";
+  double fill = -1;
+  std::string rotation, border;
   std::vector<double> mean{0}, deviation{1};
 };
 

@@ -41,6 +41,14 @@ std::string value_in_file(const char* path, const std::string& key, char separat
   return {};
 }
 
+/// True for two names of one file that holds text, or would; a device takes any number of writers.
+bool same_file(const std::string& a, const std::string& b) {
+  std::error_code ignored;
+  if (fs::exists(a, ignored) && !fs::is_regular_file(a, ignored)) return false;
+  return fs::equivalent(a, b, ignored) || fs::weakly_canonical(fs::absolute(a), ignored) ==
+                                              fs::weakly_canonical(fs::absolute(b), ignored);
+}
+
 std::string or_unknown(const std::string& text) { return text.empty() ? "unknown" : text; }
 
 }  // namespace
@@ -104,6 +112,29 @@ Json environment() {
 
 std::string to_text(const Json& value, int indent) {
   return value.dump(indent, ' ', false, Json::error_handler_t::replace);
+}
+
+std::string printable(const std::string& text) {
+  std::string shown;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '\n')
+      shown += "\\n";
+    else if (byte < 0x20 || byte == 0x7f)
+      shown += fmt::format("\\x{:02x}", byte);
+    else
+      shown += c;
+  }
+  return shown;
+}
+
+void check_distinct(const std::vector<NamedFile>& files) {
+  const auto is_file = [](const NamedFile& file) { return !file.path.empty() && file.path != "-"; };
+  for (std::size_t i = 0; i < files.size(); ++i)
+    for (std::size_t j = 0; j < i; ++j)
+      if (is_file(files[i]) && is_file(files[j]) && same_file(files[i].path, files[j].path))
+        throw Error(ErrorCode::usage, fmt::format("{} and {} are one file, {}; allowed: two files",
+                                                  files[j].name, files[i].name, files[i].path));
 }
 
 void check_writable(const std::string& option, const std::string& path) {

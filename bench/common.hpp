@@ -7,6 +7,7 @@
 #include <string>
 #include <tandem/models/parameters.hpp>
 #include <tandem/models/trainer.hpp>
+#include <vector>
 
 #include "device.hpp"
 #include "options.hpp"
@@ -55,6 +56,18 @@ std::string to_text(const Json& value, int indent = -1);
 
 /// Name of the log in the folder of `train --out`.
 inline constexpr const char* kLogFile = "log.jsonl";
+/// And until the weights it belongs to are written.
+inline constexpr const char* kUnfinishedLogFile = "log.jsonl.new";
+
+/// Text on one line: control characters are written as escapes.
+std::string printable(const std::string& text);
+
+/// An option, or what else names a file, and the file.
+struct NamedFile {
+  std::string name, path;
+};
+/// Throws Error{usage} where two of them are one file. Empty paths and "-" are none.
+void check_distinct(const std::vector<NamedFile>& files);
 
 /// Throws Error{data} unless a file of that name can be created. Leaves nothing behind.
 void check_writable(const std::string& option, const std::string& path);

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <tandem/engine/error.hpp>
 
+#include "common.hpp"
 #include "progress.hpp"
 
 namespace tandem::program {
@@ -108,7 +109,7 @@ std::shared_ptr<const Dataset> open_folder(const DataChoice& choice, const DataR
   if (!options.broken_is_fatal)
     options.on_broken = [broken = request.broken](const std::string& file,
                                                   const std::string& reason) {
-      say(fmt::format("skipped {}: {}\n", file, reason));
+      say(fmt::format("skipped {}: {}\n", printable(file), printable(reason)));
       if (broken) broken->files.push_back({file, reason});
     };
   return make_folder(options);

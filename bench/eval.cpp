@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 #include <tandem/engine/error.hpp>
+#include <type_traits>
 
 #include "augmentation.hpp"
 #include "common.hpp"
@@ -25,43 +26,115 @@ struct EvalOptions {
   bool quiet = false;
 };
 
-/// What the run that wrote the weights was told, from the last line of its log; an empty object
-/// where there is no such line.
-Json trained_with(const std::string& folder) {
-  std::ifstream file(std::filesystem::path(folder) / kLogFile);
+constexpr const char* kFrameOptions[] = {"--crop", "--padding", "--fill", "--mean", "--std"};
+
+/// The summary of the run that wrote the weights, or why there is none.
+struct RunSummary {
+  std::string path;  // of the log
+  Json summary;
+  std::string missing;
+
+  [[noreturn]] void refuse(const std::string& what) const {
+    throw Error(ErrorCode::data, fmt::format("{}: {}", path, what));
+  }
+};
+
+RunSummary read_summary(const std::string& folder, const Parameters& trained) {
+  RunSummary run;
+  run.path = (std::filesystem::path(folder) / kLogFile).string();
+  std::ifstream file(run.path);
   std::string line;
   for (std::string next; std::getline(file, next);) line = std::move(next);
   const Json last = Json::parse(line, nullptr, /*allow_exceptions=*/false);
-  if (!last.is_object() || !last.contains("summary") || !last["summary"].is_object() ||
-      !last["summary"].contains("config") || !last["summary"]["config"].is_object())
-    return Json::object();
-  return last["summary"]["config"];
+  if (!file.is_open())
+    run.missing = "cannot be read";
+  else if (!last.is_object() || !last.contains("summary") || !last["summary"].is_object() ||
+           !last["summary"].contains("config") || !last["summary"]["config"].is_object())
+    run.missing = "its last line is no summary of a run";
+  else if (last["summary"].value("weights_sha256", Json()) != parameters_sha256(trained))
+    run.missing = "it is the log of other weights";
+  else
+    run.summary = last["summary"];
+  return run;
+}
+
+/// A number of the run's configuration, as the option of that name takes it.
+template <class T>
+void take_number(const RunSummary& run, const std::string& name, const Json& found, T low, T high,
+                 T& value) {
+  constexpr bool kWhole = std::is_integral_v<T>;
+  if ((kWhole ? found.is_number_integer() : found.is_number()) && found >= low && found <= high)
+    value = found.get<T>();
+  else
+    run.refuse(fmt::format("'{}' of the run's configuration is {}; allowed: {} from {} to {}", name,
+                           to_text(found), kWhole ? "a whole number" : "a number", low, high));
 }
 
 /// Pictures are framed as in training, unless the user says otherwise.
-void take_frame(const Json& config, const Options& options, AugmentChoice& frame) {
-  const auto take = [&](const char* name, auto& value) {
-    const auto found = config.find(name);
-    if (options.given(std::string("--") + name) || found == config.end() || found->is_null())
-      return;
-    try {
-      found->get_to(value);
-    } catch (const Json::exception&) {
-      throw Error(ErrorCode::data, fmt::format("{}: '{}' of the run's configuration is {}",
-                                               kLogFile, name, to_text(*found)));
-    }
+void take_frame(const RunSummary& run, const Options& options, AugmentChoice& frame) {
+  std::string needed;
+  for (const char* option : kFrameOptions)
+    if (!options.given(option)) needed += (needed.empty() ? "" : ", ") + std::string(option);
+  if (needed.empty()) return;
+  if (!run.missing.empty())
+    run.refuse(
+        fmt::format("{}, so how pictures were framed in training is not known; these options "
+                    "say it: {}",
+                    run.missing, needed));
+
+  const Json& config = run.summary["config"];
+  // Null where nothing was cropped, padded or filled.
+  const auto take = [&](const std::string& name, auto low, auto high, auto& value) {
+    if (options.given("--" + name)) return;
+    const Json found = config.value(name, Json());
+    if (!found.is_null()) take_number(run, name, found, low, high, value);
   };
-  take("crop", frame.crop);
-  take("padding", frame.padding);
-  take("fill", frame.fill);
-  take("mean", frame.mean);
-  take("std", frame.deviation);
+  const auto take_channels = [&](const std::string& name, std::vector<double>& values) {
+    if (options.given("--" + name)) return;
+    const Json found = config.value(name, Json());
+    if (!found.is_array() || (found.size() != 1 && found.size() != kAugmentChannels))
+      run.refuse(
+          fmt::format("'{}' of the run's configuration is {}; allowed: a list of 1 or {} "
+                      "numbers",
+                      name, to_text(found), kAugmentChannels));
+    values.assign(found.size(), 0);
+    for (std::size_t i = 0; i < values.size(); ++i)
+      take_number(run, name, found[i], -1e6, 1e6, values[i]);
+  };
+  take("crop", std::int64_t{1}, std::int64_t{8192}, frame.crop);
+  take("padding", std::int64_t{0}, std::int64_t{8192}, frame.padding);
+  take("fill", 0.0, 255.0, frame.fill);
+  take_channels("mean", frame.mean);
+  take_channels("std", frame.deviation);
+  if (frame.crop <= 0 && config.value("augment", Json()) != "none")
+    run.refuse("'crop' of the run's configuration is null; allowed: a whole number from 1 to 8192");
+}
+
+/// The class of a number has to be the one that was learnt under it.
+void check_classes(const RunSummary& run, const Dataset& data, const std::string& name) {
+  if (!run.missing.empty()) return;
+  const Json learnt = run.summary.value("class_names", Json());
+  const std::vector<std::string> names = data.class_names();
+  if (!learnt.is_array() || learnt.size() != names.size())
+    run.refuse(fmt::format("the run learnt {} classes, but {} has {}",
+                           learnt.is_array() ? learnt.size() : 0, name, names.size()));
+  // As they were written: bytes that are not UTF-8 are replaced there.
+  const Json here = Json::parse(to_text(Json(names)));
+  for (std::size_t c = 0; c < names.size(); ++c)
+    if (learnt[c] != here[c])
+      run.refuse(fmt::format("class {} was {} in training, but is {} in {}", c, to_text(learnt[c]),
+                             to_text(here[c]), name));
 }
 
 /// What the middle of a picture goes through; nothing where it fits as it is.
 std::optional<LoaderAugment> framing(EngineConfig& config, AugmentChoice& frame, std::int64_t in) {
-  if (frame.crop <= 0) return set_augmentation(config, frame, "", in, 0);
   AugmentChoice still = frame;
+  if (frame.crop <= 0) {
+    if (frame.padding > 0)
+      throw Error(ErrorCode::usage, "--padding does nothing without --crop; allowed: both");
+    still.fill = -1;
+    return set_augmentation(config, still, "", in, 0);
+  }
   still.where = "gpu";
   still.degrees = still.flip = 0;
   still.blur_taps = 0;
@@ -72,6 +145,9 @@ void run(EvalOptions& options, const Options& declared) {
   const Device device = open_device(options.device);
   const Precision chosen_precision = precision(options.precision, device);
   if (!options.json.empty() && options.json != "-") check_writable("--json", options.json);
+  if (!has_held_out(options.data))
+    throw Error(ErrorCode::usage,
+                fmt::format("--data {}: has nothing held out to score", options.data.data));
   const bool of_pixels = options.labels == Labels::pixels;
   TrainedNetwork network = of_pixels ? read_segmenter(options.weights, options.batch)
                                      : read_classifier(options.weights, options.batch);
@@ -96,7 +172,9 @@ void run(EvalOptions& options, const Options& declared) {
                             data->epoch_size(), options.data.data));
   Samples samples{data, options.count, static_cast<int>(options.workers), {}};
   if (!of_pixels) {
-    take_frame(trained_with(options.weights), declared, options.frame);
+    const RunSummary trained_by = read_summary(options.weights, network.trained);
+    check_classes(trained_by, *data, options.data.data);
+    take_frame(trained_by, declared, options.frame);
     samples.augment = framing(network.config, options.frame, data->image());
   }
 

@@ -229,7 +229,9 @@ CLI::Option* Options::reals(const std::string& name, std::vector<double>& values
 CLI::Option* Options::choice(const std::string& name, std::string& value,
                              const std::vector<std::string>& allowed, const std::string& help,
                              const std::vector<std::string>& later) {
-  return add(name, value, "WORD", help)->check(one_of(allowed, later));
+  CLI::Option* option = add(name, value, "WORD", help)->check(one_of(allowed, later));
+  values_.back().second = [&value] { return value.empty() ? Json(nullptr) : Json(value); };
+  return option;
 }
 
 CLI::Option* Options::choices(const std::string& name, std::vector<std::string>& values,
@@ -251,7 +253,11 @@ CLI::Option* Options::checked_texts(const std::string& name, std::vector<std::st
 
 CLI::Option* Options::text(const std::string& name, std::string& value, const std::string& type,
                            const std::string& help) {
-  CLI::Option* option = add(name, value, type, help);
+  const auto not_empty = [name](const std::string& given) -> std::string {
+    if (given.empty()) throw Error(ErrorCode::usage, fmt::format("{} needs a value", name));
+    return {};
+  };
+  CLI::Option* option = add(name, value, type, help)->check(CLI::Validator(not_empty, ""));
   values_.back().second = [&value] { return value.empty() ? Json(nullptr) : Json(value); };
   return option;
 }
@@ -289,6 +295,10 @@ CLI::Option* add_fuse_option(Options& options, std::vector<std::string>& fuse) {
 }
 
 FuseOptions fuse_options(const std::vector<std::string>& names) {
+  if (names.size() > 1 && contains(names, "none"))
+    throw Error(ErrorCode::usage,
+                fmt::format("--fuse {}: none goes with nothing else; allowed: none, or the others",
+                            fmt::join(names, ",")));
   FuseOptions options;
   for (const std::string& name : names) {
     options.pointwise |= name == "pointwise" || name == "all";

@@ -41,7 +41,7 @@ class Options {
   /// Several numbers, separated by commas. No default stands for "not given".
   CLI::Option* reals(const std::string& name, std::vector<double>& values, double low, double high,
                      const std::string& help);
-  /// One of some words.
+  /// One of some words. An empty default stands for "not given".
   CLI::Option* choice(const std::string& name, std::string& value,
                       const std::vector<std::string>& allowed, const std::string& help,
                       const std::vector<std::string>& later = {});
@@ -55,6 +55,7 @@ class Options {
                              const std::string& type, const std::string& help,
                              const std::function<bool(const std::string&)>& is_allowed,
                              const std::string& allowed);
+  /// Any text but none. An empty default stands for "not given".
   CLI::Option* text(const std::string& name, std::string& value, const std::string& type,
                     const std::string& help);
   CLI::Option* flag(const std::string& name, bool& value, const std::string& help);
@@ -83,6 +84,7 @@ class Options {
 
 /// --fuse: which operations of a plan are put together.
 CLI::Option* add_fuse_option(Options& options, std::vector<std::string>& fuse);
+/// Throws Error{usage} for "none" among others.
 FuseOptions fuse_options(const std::vector<std::string>& names);
 
 /// An option that a later version will have: giving it is an error that says so.

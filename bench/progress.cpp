@@ -4,9 +4,12 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <utility>
+
+#include "common.hpp"
 
 namespace tandem::program {
 namespace {
@@ -20,7 +23,14 @@ bool no_colour() {
 }
 }  // namespace
 
-void say(const std::string& text) { std::fputs(text.c_str(), stderr); }
+void say(const std::string& text) {
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    std::fputs(printable(text.substr(begin, end - begin)).c_str(), stderr);
+    if (end < text.size()) std::fputc('\n', stderr);
+    begin = end + 1;
+  }
+}
 
 Progress::Progress(std::string label, std::uint64_t total, bool quiet)
     : label_(std::move(label)),
@@ -55,8 +65,8 @@ void Progress::note(const std::string& text) {
 
 void Progress::draw(std::uint64_t done, const std::string& text) {
   const std::uint64_t filled = done * kBarWidth / total_;
-  say(fmt::format("\r{} [{}{:#<{}}{}{:.<{}}] {}/{}  {}  ", label_, colour_ ? "\x1b[32m" : "", "",
-                  filled, colour_ ? "\x1b[0m" : "", "", kBarWidth - filled, done, total_, text));
+  fmt::print(stderr, "\r{} [{}{:#<{}}{}{:.<{}}] {}/{}  {}  ", label_, colour_ ? "\x1b[32m" : "", "",
+             filled, colour_ ? "\x1b[0m" : "", "", kBarWidth - filled, done, total_, text);
   std::fflush(stderr);
   drawn_ = true;
 }

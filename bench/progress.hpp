@@ -8,7 +8,8 @@
 
 namespace tandem::program {
 
-/// Writes to standard error. A reader that has gone away is no reason to stop.
+/// Writes to standard error, control characters but ends of lines as escapes. A reader that has
+/// gone away is no reason to stop.
 void say(const std::string& text);
 
 class Progress {

@@ -39,7 +39,7 @@ void run(ModelOptions& options, const Options& declared) {
   if (options.held_out < 0 && is_generated(options.data)) options.held_out = 512;
   TrainJob job;
   job.workload = model.name;
-  open_training_data(options, options.data, request, job);
+  open_training_data(options, declared, options.data, request, job);
 
   job.config.frozen = model.frozen;
   job.config.trained = model.trained;

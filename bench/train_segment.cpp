@@ -24,7 +24,7 @@ void run(SegmentOptions& options, const Options& declared) {
   request.classes = options.classes;
   request.who = job.workload;
   request.seed = static_cast<std::uint64_t>(options.seed);
-  open_training_data(options, options.data, request, job);
+  open_training_data(options, declared, options.data, request, job);
   options.classes = job.data->classes();
 
   job.config = segmenter_config(options.image, options.classes, options.batch);

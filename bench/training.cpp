@@ -49,11 +49,20 @@ std::string in_folder(const std::string& folder, const std::string& name) {
   return (fs::path(folder) / name).string();
 }
 
-/// Writes each line to several files at once, so that an interrupted run leaves its losses.
+/// Writes each line to several files at once, so that an interrupted run leaves its losses. The one
+/// in the folder of --out gets its name when the weights do: what lies there belongs together.
 class Log {
  public:
   /// Refuses what could not be written to. Creates nothing.
-  static void check_all(const TrainOptions& options) {
+  static void check_all(const TrainOptions& options, const std::vector<OutFile>& files) {
+    std::vector<NamedFile> all = {{"--log", options.log}, {"--json", options.json}};
+    if (!options.out.empty()) {
+      for (const OutFile& file : files)
+        all.push_back({"a file of --out", in_folder(options.out, file.name)});
+      for (const char* name : {kLogFile, kUnfinishedLogFile})
+        all.push_back({"a file of --out", in_folder(options.out, name)});
+    }
+    check_distinct(all);
     if (!options.log.empty()) check_writable("--log", options.log);
     if (!options.json.empty() && options.json != "-") check_writable("--json", options.json);
     if (options.out.empty()) return;
@@ -69,7 +78,7 @@ class Log {
 
   /// Opens everything training will write to.
   void open_all(const TrainOptions& options, const std::vector<OutFile>& files) {
-    check_all(options);
+    check_all(options, files);
     if (!options.out.empty()) {
       std::error_code error;
       fs::create_directories(options.out, error);
@@ -78,9 +87,10 @@ class Log {
                     fmt::format("--out {}: cannot be created: {}", options.out, error.message()));
       lock_.take(options.out);
       for (const OutFile& file : files) check_writable("--out", in_folder(options.out, file.name));
-      const std::string log = in_folder(options.out, kLogFile);
-      check_writable("--out", log);
-      open(log);
+      log_ = in_folder(options.out, kLogFile);
+      unfinished_ = in_folder(options.out, kUnfinishedLogFile);
+      for (const std::string& path : {log_, unfinished_}) check_writable("--out", path);
+      open(unfinished_);
     }
     if (!options.log.empty()) open(options.log);
   }
@@ -93,6 +103,19 @@ class Log {
                     fmt::format("{}: cannot be written: {}", paths_[i], std::strerror(errno)));
   }
 
+  /// The weights and the whole log are written.
+  void finish() {
+    if (unfinished_.empty()) return;
+    std::error_code error;
+    fs::rename(unfinished_, log_, error);
+    if (error)
+      throw Error(ErrorCode::data, fmt::format("{}: cannot be written: {}", log_, error.message()));
+    unfinished_.clear();
+  }
+
+  /// The file of --out that a run without weights leaves; empty if there is none.
+  const std::string& unfinished() const noexcept { return unfinished_; }
+
  private:
   void open(const std::string& path) {
     files_.emplace_back(path, std::ios::trunc);
@@ -103,6 +126,7 @@ class Log {
   }
 
   FolderLock lock_;
+  std::string log_, unfinished_;
   std::vector<std::ofstream> files_;
   std::vector<std::string> paths_;
 };
@@ -176,6 +200,8 @@ class Passes {
   std::uint64_t steps_an_epoch_ = 0, total_ = 0;
 };
 
+constexpr const char* kNoWeights = "no weights were written";
+
 struct TrainRun {
   std::vector<std::optional<double>> losses;  // nothing where a batch had no valid label
   double seconds = 0, processor_seconds = 0;  // of the steps alone
@@ -184,7 +210,25 @@ struct TrainRun {
   std::string plan_hash;
   Json epochs = Json::array();
   std::optional<Confusion> confusion;  // after the last pass
+  bool scored = true;                  // false: stopped while the last pass was scored
 };
+
+Error stopped(const TrainRun& run, const Passes& passes, const std::string& what) {
+  return Error(ErrorCode::interrupted,
+               fmt::format("interrupted after {} of {}; {}", run.losses.size(),
+                           count_of(passes.total(), "step"), what));
+}
+
+/// Scores the weights so far; false if the user stopped it.
+bool score(SamplePredictor& held_out, const TrainJob& job, TrainRun& run) {
+  run.confusion.reset();
+  try {
+    run.confusion = held_out.score(job.frozen, run.trained);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::interrupted) throw;
+  }
+  return run.confusion.has_value();
+}
 
 LoaderOptions loader_options(const TrainOptions& options, const TrainJob& job) {
   LoaderOptions loader;
@@ -282,18 +326,17 @@ TrainRun train(Backend& backend, const TrainJob& job, const TrainOptions& option
     run.processor_seconds += processor_seconds() - processor_start;
     run.samples += std::min(pass.samples, static_cast<std::int64_t>(pass.steps) * options.batch);
     step += pass.steps;
-    if (!done)
-      throw Error(ErrorCode::interrupted,
-                  fmt::format("interrupted after {} of {}; no weights were written",
-                              run.losses.size(), count_of(passes.total(), "step")));
+    if (!done) throw stopped(run, passes, kNoWeights);
     run.trained = trainer.trained();
     // Before the scores, which take a while.
-    if (step == passes.total() && !options.out.empty())
+    const bool wrote = step == passes.total() && !options.out.empty();
+    if (wrote)
       for (const OutFile& file : job.files)
         file.write(in_folder(options.out, file.name), run.trained);
     if (held_out) {
       note(fmt::format("scoring {}", count_of(options.held_out, "held-out " + noun(job.labels))));
-      run.confusion = held_out->score(job.frozen, run.trained);
+      run.scored = score(*held_out, job, run);
+      if (!run.scored && !wrote) throw stopped(run, passes, kNoWeights);
     }
     if (job.in_epochs || options.epochs > 0) {
       run.epochs.push_back(epoch_line(run, job.labels, pass.first_step));
@@ -316,7 +359,7 @@ void print_epochs(const Json& epochs, Labels labels) {
 
 void print_summary(const Json& summary, const TrainJob& job) {
   const auto value = [&](const char* key, int digits) { return number(summary[key], digits); };
-  fmt::print("{:<11} {} x {} pixels, {} classes, batch {}, {}\n", job.workload,
+  fmt::print("{:<11} {} x {} pixels, {} classes, batch {}, {}\n", printable(job.workload),
              summary["image"].dump(), summary["image"].dump(), summary["classes"].dump(),
              summary["batch"].dump(), count_of(summary["steps"].get<std::int64_t>(), "step"));
   fmt::print("schedule    {} on {}, {}, {} cores used\n", summary["schedule"].get<std::string>(),
@@ -332,7 +375,8 @@ void print_summary(const Json& summary, const TrainJob& job) {
                  count_of(summary["eval"].get<std::int64_t>(), noun(job.labels)));
   if (const Json& broken = summary["broken_files"]; !broken.empty()) {
     fmt::print("skipped     {}\n", count_of(static_cast<std::int64_t>(broken.size()), "file"));
-    for (const Json& file : broken) fmt::print("  {}\n", file["file"].get<std::string>());
+    for (const Json& file : broken)
+      fmt::print("  {}\n", printable(file["file"].get<std::string>()));
   }
   fmt::print("weights     sha256 {}\n", summary["weights_sha256"].get<std::string>());
 }
@@ -430,8 +474,15 @@ Device open_training_device(const TrainOptions& options) {
   return device;
 }
 
-void open_training_data(TrainOptions& options, const DataChoice& choice, DataRequest request,
-                        TrainJob& job) {
+void open_training_data(TrainOptions& options, const Options& declared, const DataChoice& choice,
+                        DataRequest request, TrainJob& job) {
+  if (!has_held_out(choice)) {
+    if (declared.given("--eval") && options.held_out > 0)
+      throw Error(ErrorCode::usage, fmt::format("--eval is {}, but {} has nothing held out; "
+                                                "allowed: 0",
+                                                options.held_out, choice.data));
+    options.held_out = 0;
+  }
   auto broken = std::make_shared<BrokenFiles>();
   request.broken = broken;
   job.broken = broken;
@@ -440,7 +491,7 @@ void open_training_data(TrainOptions& options, const DataChoice& choice, DataReq
   request.split = Split::train;
   job.data = open_data(choice, request);
   if (job.in_epochs && !options.no_shuffle) job.data = shuffled(job.data, request.seed);
-  if (options.held_out == 0 || !has_held_out(choice)) return;
+  if (options.held_out == 0) return;
   request.split = Split::held_out;
   job.held_out = open_data(choice, request);
   const std::int64_t all = job.held_out->epoch_size();
@@ -472,7 +523,7 @@ void run_training(TrainOptions& options, const Options& declared, const Device& 
   config.scheduler.schedule = schedule(options.schedule);
   config.fuse = fuse_options(options.fuse);
   config.scheduler.side_lanes = options.side_lanes;
-  Log::check_all(options);
+  Log::check_all(options, job.files);
   std::string batch_reason;
   if (options.batch == 0) {
     const BatchAnswer answer = recommended_batch(options, job, device);
@@ -486,13 +537,24 @@ void run_training(TrainOptions& options, const Options& declared, const Device& 
 
   Log log;
   const std::unique_ptr<Backend> backend = make_backend(device);
-  const TrainRun run = train(*backend, job, options, passes, log);
+  TrainRun run;
+  try {
+    run = train(*backend, job, options, passes, log);
+  } catch (const Error& error) {
+    if (log.unfinished().empty()) throw;
+    throw Error(error.code(), fmt::format("{}; the log is {}", error.what(), log.unfinished()),
+                error.hint());
+  }
   Json summary = summarise(options, device, job, run);
   if (!batch_reason.empty()) summary["batch_reason"] = batch_reason;
   summary["config"] = declared.effective();
   if (options.epochs > 0) summary["config"].erase("steps");  // it follows
 
   log.write({{"summary", summary}});
+  log.finish();
+  if (!run.scored)
+    throw stopped(run, passes,
+                  fmt::format("the weights were written to {}, without scores", options.out));
   write_json(options.json, {{"schema", 1}, {"environment", environment()}, {"summary", summary}});
   if (options.json != "-") print_summary(summary, job);
 }

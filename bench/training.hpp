@@ -62,9 +62,10 @@ struct TrainJob {
 Device open_training_device(const TrainOptions& options);
 
 /// Opens the data of training, shuffled where they are read, and those to score. `request` is for
-/// both. Resolves options.held_out.
-void open_training_data(TrainOptions& options, const DataChoice& choice, DataRequest request,
-                        TrainJob& job);
+/// both. Resolves options.held_out. Throws Error{usage} for an --eval of data without anything held
+/// out.
+void open_training_data(TrainOptions& options, const Options& declared, const DataChoice& choice,
+                        DataRequest request, TrainJob& job);
 
 /// Puts the tensors of the file --init in the place of the first of `values`. They are those of one
 /// of the models: of the one with as many, or else of the last. Throws Error{data} that names the

@@ -438,7 +438,10 @@ class CommandLine(unittest.TestCase):
         self.assertAlmostEqual(summary["images_per_s"] / summary["steps_per_s"], 625)
 
     def test_synthetic_has_no_scores(self):
-        summary = json.loads(self.succeed(*self.train("--data", "synthetic", "--json", "-")).stdout)
+        self.refuse(2, ["--eval is 4", "nothing held out"], *self.train("--data", "synthetic"))
+        self.refuse(2, ["--data synthetic", "nothing held out"], "eval", "classify", "--weights", "out",
+                    "--data", "synthetic")
+        summary = json.loads(self.succeed(*self.train("--data", "synthetic", "--eval", 0, "--json", "-")).stdout)
         self.assertIsNone(summary["summary"]["garment_miou"])
         self.assertEqual(summary["summary"]["classes"], 10)
 
@@ -777,6 +780,58 @@ class CommandLine(unittest.TestCase):
         file.write_bytes(file.read_bytes()[:-4] + struct.pack("<f", float("nan")))
         self.refuse(6, "classifier.safetensors", *scored, "--data", f"fashion-mnist:{self.data}")
 
+    def test_eval_knows_the_frame_or_says_so(self):
+        data = ("--data", f"fashion-mnist:{self.data}")
+        summary = self.summary(*self.classify("--epochs", 1, "--augment", "gpu", "--out", "run"))
+        scored = ("eval", "classify", "--weights", "run", "--device", "host", *data)
+        frame = ("--crop", 24, "--padding", 0, "--fill", 0, "--mean", 0, "--std", 1)
+        file = self.folder / "run/log.jsonl"
+        good = file.read_text()
+        kept = good.splitlines()[:-1]
+
+        def changed(path, value):
+            last = json.loads(good.splitlines()[-1])
+            place = last["summary"]
+            for key in path[:-1]:
+                place = place[key]
+            place[path[-1]] = value
+            file.write_text("\n".join([*kept, json.dumps(last)]))
+
+        for text in ("", "garbage", "\n".join(kept)):
+            file.write_text(text)
+            self.refuse(3, ["run/log.jsonl", "--crop, --padding, --fill, --mean, --std"], *scored)
+        file.unlink()
+        self.refuse(3, ["run/log.jsonl", ": --padding, --fill, --mean, --std"], *scored, "--crop", 24)
+        found = json.loads(self.succeed(*scored, *frame, "--json", "-").stdout)
+        self.assertEqual(found["confusion"], summary["confusion"])
+        changed(["weights_sha256"], "0" * 64)
+        self.refuse(3, ["run/log.jsonl", "other weights"], *scored)
+        for name, value, words in (("crop", 0.5, "1 to 8192"), ("padding", -1, "0 to 8192"), ("fill", 256, "255"),
+                                   ("mean", [], "1 or 3"), ("std", ["1"], "-1000000"), ("crop", None, "null")):
+            changed(["config", name], value)
+            self.refuse(3, ["run/log.jsonl", f"'{name}'", words], *scored)
+        changed(["class_names", 2], "Hat")
+        self.refuse(3, ["run/log.jsonl", 'class 2 was "Hat"', '"Pullover"'], *scored)
+        changed(["class_names"], ["Hat"])
+        self.refuse(3, ["run/log.jsonl", "1 classes", "has 10"], *scored)
+
+    def test_files_that_are_one(self):
+        self.refuse(2, ["--log and --json", "log"], *self.train("--log", "log", "--json", "./log"))
+        self.refuse(2, ["--log", "run/log.jsonl"], *self.train("--log", "run/log.jsonl", "--out", "run"))
+        self.refuse(2, ["--out and --json", "a.png"], *self.augment("--out", "a.png", "--json", "a.png"))
+        for out in ("-", "a.jpg", "a"):
+            self.refuse(2, [f"--out {out} ", "FILE.png"], *self.augment("--out", out))
+        write_pictures(self.folder / "pictures", 2)
+        for pictures in ("pictures", "pictures/dark/00.png", "folder:pictures"):
+            self.refuse(2, ["pictures/dark/00.png is a picture"], "augment", "--in", pictures, "--out",
+                        "pictures/dark/00.png")
+
+    def test_values_that_say_nothing(self):
+        for option in ("--out", "--init", "--log", "--json", "--data"):
+            self.refuse(2, f"{option} needs a value", *self.train(option, ""))
+        self.refuse(2, ["--fuse all,none", "allowed"], *self.train("--fuse", "all,none"))
+        self.refuse(3, "a\\x1b[1m", *self.train("--init", "a\x1b[1m"))
+
     def test_last_batch(self):
         runs = {policy: self.summary(*self.classify("--last-batch", policy, "--augment", "gpu"))
                 for policy in ("partial", "pad", "drop")}
@@ -851,7 +906,8 @@ class CommandLine(unittest.TestCase):
         self.refuse(2, ["--eval is 21", "0 to 20"], *self.classify("--eval", 21))
         self.refuse(2, ["'tpu'", "none, cpu, gpu"], *self.classify("--augment", "tpu"))
         for option, value in (("--crop", 20), ("--degrees", 0), ("--flip", 0.5), ("--sigma", "1,2"),
-                              ("--blur-taps", 0), ("--padding", 1)):
+                              ("--blur-taps", 0), ("--padding", 1), ("--fill", 0), ("--rotation", "nearest"),
+                              ("--border", "reflect")):
             self.refuse(2, [option, "--augment none"], *self.classify(option, value))
         for option, value, words in (
                 ("--crop", 29, ["--crop is 29", "1 to 28"]), ("--crop", 0, ["'0'"]), ("--degrees", 361, ["360"]),
@@ -1062,6 +1118,7 @@ class CommandLine(unittest.TestCase):
     def test_non_finite_loss(self):
         self.succeed(*self.train("--out", "out"))
         weights = (self.folder / "out/decoder.safetensors").read_bytes()
+        log = (self.folder / "out/log.jsonl").read_bytes()
         for schedule in ("serial", "overlap"):
             result = self.run_program(*self.train("--schedule", schedule, "--lr", 1e30, "--steps", 50,
                                                   "--out", "out"))
@@ -1069,8 +1126,10 @@ class CommandLine(unittest.TestCase):
             self.assertRegex(result.stderr, r"tandem: the loss of step \d+ is ")
             self.assertEqual(result.stdout, "")
             step = int(result.stderr.split("the loss of step ")[1].split()[0])
-            lines = (self.folder / "out/log.jsonl").read_text().splitlines()
+            self.assertIn("the log is out/log.jsonl.new", result.stderr)
+            lines = (self.folder / "out/log.jsonl.new").read_text().splitlines()
             self.assertEqual([json.loads(line)["step"] for line in lines], list(range(step)))
+            self.assertEqual((self.folder / "out/log.jsonl").read_bytes(), log)
             self.assertEqual((self.folder / "out/decoder.safetensors").read_bytes(), weights)
 
     def start_endless(self):
@@ -1104,8 +1163,24 @@ class CommandLine(unittest.TestCase):
         self.assertEqual(process.returncode, 130, err)
         self.assertIn(f"tandem: interrupted after {steps} of 1000000000 steps", err)
         self.assertEqual(out, "")
-        self.assertEqual([path.name for path in (self.folder / "out").iterdir()], ["log.jsonl"])
-        self.assertEqual(len((self.folder / "out/log.jsonl").read_text().splitlines()), steps)
+        self.assertEqual([path.name for path in (self.folder / "out").iterdir()], ["log.jsonl.new"])
+        self.assertEqual(len((self.folder / "out/log.jsonl.new").read_text().splitlines()), steps)
+
+    def test_interrupt_while_scoring(self):
+        process = subprocess.Popen([PROGRAM, *map(str, self.train("--out", "out", "--eval", 10**6))],
+                                   cwd=self.folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        while "scoring" not in (line := process.stderr.readline()):
+            self.assertNotEqual(line, "")
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+        self.assertEqual((process.returncode, out), (130, ""), err)
+        self.assertIn("after 3 of 3 steps; the weights were written to out, without scores", err)
+        self.assertEqual(sorted(path.name for path in (self.folder / "out").iterdir()),
+                         ["decoder.safetensors", "encoder.safetensors", "log.jsonl"])
+        summary = json.loads((self.folder / "out/log.jsonl").read_text().splitlines()[-1])["summary"]
+        self.assertEqual((summary["miou"], summary["config"]["image"]), (None, 32))
 
     def test_second_interrupt(self):
         process, pipe = self.start_endless()
