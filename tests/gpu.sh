@@ -64,7 +64,7 @@ common=(--error-exitcode 1 --report-api-errors no --print-limit 20)
 left_out='*Large*:*Heavy*'
 # racecheck follows every access to shared memory: it takes a quarter of an hour for *Repeats*, which launch
 # the same kernels hundreds of times.
-left_out_of_racecheck=$left_out:*Repeats*
+left_out_of_racecheck="$left_out:*Repeats*"
 # initcheck runs on tests in which only our kernels and copies write: the tool (before 2025.4) does not
 # see the bulk stores of library kernels, and would call what they wrote uninitialised. There, poisoned
 # workspaces and outputs find a read of what nobody wrote.
