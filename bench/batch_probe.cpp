@@ -30,26 +30,6 @@ class [[nodiscard]] FreedMemoryReturner {
   FreedMemoryReturner& operator=(const FreedMemoryReturner&) = delete;
 };
 
-/// Trains `options.steps` steps.
-void train(Trainer& trainer, const ProbeJob& job, const EngineConfig& config,
-           const LoaderOptions& options) {
-  if (config.input_memory == MemoryKind::device) {
-    for (std::uint64_t step = 0; step < options.steps; ++step) {
-      check_interrupt();
-      trainer.step(static_cast<int>(step % static_cast<std::uint64_t>(config.input_slots)));
-    }
-  } else {
-    Loader loader(job.data, options, trainer.inputs(),
-                  [&trainer](int slot) { trainer.wait_input_free(slot); });
-    for (int slot; (slot = loader.next()) >= 0;) {
-      check_interrupt();
-      trainer.step(slot);
-      loader.submitted(slot);
-    }
-  }
-  trainer.finish();
-}
-
 }  // namespace
 
 TrainingProbe::TrainingProbe(const Device& device, ProbeJob job,
@@ -94,7 +74,7 @@ BatchTrial TrainingProbe::run_as(Schedule schedule, std::int64_t batch, std::int
   // measured ones, every measured step is heard of equally late.
   loader.steps = static_cast<std::uint64_t>(warmup + steps + trainer.scheduler().plan().window());
   times.push_back(Clock::now());
-  train(trainer, job_, config, loader);
+  run_steps(trainer, config, job_.data, loader, check_interrupt);
 
   BatchTrial trial;
   const auto first = static_cast<std::size_t>(warmup);

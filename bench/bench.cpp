@@ -146,27 +146,11 @@ BenchRun run_once(Job& job, const std::string& label, const BenchRun* reference,
   run.memory_bytes =
       trainer.scheduler().memory().device_bytes + trainer.scheduler().memory().pinned_bytes;
 
-  const auto before_step = [&] {
+  start = Clock::now();
+  run_steps(trainer, config, job.data, job.loader, [&] {
     check_interrupt();
     if (on_push) on_push();
-  };
-  if (on_device) {
-    start = Clock::now();
-    for (std::size_t step = 0; step < steps; ++step) {
-      before_step();
-      trainer.step(static_cast<int>(step % static_cast<std::size_t>(config.input_slots)));
-    }
-  } else {
-    start = Clock::now();
-    Loader loader(job.data, job.loader, trainer.inputs(),
-                  [&trainer](int slot) { trainer.wait_input_free(slot); });
-    for (int slot; (slot = loader.next()) >= 0;) {
-      before_step();
-      trainer.step(slot);
-      loader.submitted(slot);
-    }
-  }
-  trainer.finish();
+  });
   run.graphs = trainer.scheduler().graphs();
   run.no_graph_reason = trainer.scheduler().no_graph_reason();
   if (on_push) return run;

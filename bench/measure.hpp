@@ -2,6 +2,7 @@
 // What benchmarks and the batch-size finder measure with.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <tandem/engine/dataset.hpp>
@@ -22,6 +23,12 @@ double median_of(std::vector<double> values);
 /// lie in device memory.
 void fill_inputs(Trainer& trainer, const EngineConfig& config,
                  const std::shared_ptr<const Dataset>& data, LoaderOptions options);
+
+/// Trains `options.steps` steps, on the filled input slots in turn or from a loader, and waits for
+/// them. `before_step` is called before each.
+void run_steps(Trainer& trainer, const EngineConfig& config,
+               const std::shared_ptr<const Dataset>& data, const LoaderOptions& options,
+               const std::function<void()>& before_step);
 
 /// Each stage with the seconds that it takes alone, measured for about `seconds` each. Overwrites
 /// what the slots hold and trains on it, so it comes last.

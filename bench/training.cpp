@@ -319,11 +319,11 @@ TrainRun train(Backend& backend, const TrainJob& job, const TrainOptions& option
     const auto start = std::chrono::steady_clock::now();
     const double processor_start = processor_seconds();
     const bool done = run_pass(trainer, job, loader, pass);
+    run.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    run.processor_seconds += processor_seconds() - processor_start;
     if (const std::string& reason = trainer.scheduler().no_graph_reason();
         !reason.empty() && !std::exchange(told_reason, true))
       note("schedule graph issues its steps without a graph: " + reason);
-    run.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    run.processor_seconds += processor_seconds() - processor_start;
     run.samples += std::min(pass.samples, static_cast<std::int64_t>(pass.steps) * options.batch);
     step += pass.steps;
     if (!done) throw stopped(run, passes, kNoWeights);

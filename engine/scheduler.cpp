@@ -455,7 +455,6 @@ struct Scheduler::Impl {
     ticks_ = pushed_ = 0;
   }
 
-  bool idle() const { return in_flight_.empty(); }
   int captured() const { return captured_; }
   const std::string& no_graph_reason() const { return no_graph_reason_; }
 

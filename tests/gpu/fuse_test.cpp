@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <tandem/engine/backend_cuda.hpp>
 #include <tandem/tests/support/gpu_guard.hpp>
@@ -37,17 +36,6 @@ Outcome train(Backend& backend, const EngineConfig& config, const StartValues& s
   }
   segmenter.train(0, steps);
   return {segmenter.losses(), segmenter.trainer().trained()};
-}
-
-/// |a - b| over |b - start| in the norm of the sum of squares.
-double update_error(const NamedTensor& a, const NamedTensor& b, const NamedTensor& start) {
-  double difference = 0, moved = 0;
-  for (std::size_t i = 0; i < a.data.size(); ++i) {
-    const double x = a.data[i], y = b.data[i], s = start.data[i];
-    difference += (x - y) * (x - y);
-    moved += (y - s) * (y - s);
-  }
-  return std::sqrt(difference / moved);
 }
 
 class FuseOnCuda : public GpuTest {

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <tandem/engine/backend_host.hpp>
 #include <tandem/engine/backend_trace.hpp>
@@ -234,18 +233,6 @@ TEST(Fuse, PointwiseAndManyKeepTheBits) {
       EXPECT_EQ(plain.losses, fused.losses);
       EXPECT_TRUE(same_bits(plain.weights, fused.weights));
     }
-}
-
-/// What training has added to a tensor, relative to the other's: |(a - start) - (b - start)| over
-/// |b - start|, in the norm of the sum of squares.
-double update_error(const NamedTensor& a, const NamedTensor& b, const NamedTensor& start) {
-  double difference = 0, moved = 0;
-  for (std::size_t i = 0; i < a.data.size(); ++i) {
-    const double x = a.data[i], y = b.data[i], s = start.data[i];
-    difference += (x - y) * (x - y);
-    moved += (y - s) * (y - s);
-  }
-  return std::sqrt(difference / moved);
 }
 
 TEST(Fuse, MovesTheWeightsAlike) {

@@ -36,16 +36,7 @@ class StillClassifier {
       : augment_(*config.augment), trainer_(backend, config, [this](const StepResult& result) {
           losses_.push_back(result.loss);
         }) {
-    const std::vector<InputSlot> inputs = trainer_.inputs();
-    for (std::size_t i = 0; i < inputs.size(); ++i) {
-      BatchOptions options;
-      options.batch = options.samples = config.batch;
-      options.image = config.image;
-      options.first_image = static_cast<std::int64_t>(i) * config.batch;
-      options.learning_rate = kRate;
-      options.momentum = kMomentum;
-      fill_batch(inputs[i], options);
-    }
+    fill_still_inputs(trainer_, config, kRate, kMomentum);
     trainer_.set_trained(start);
   }
 

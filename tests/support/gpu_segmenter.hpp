@@ -38,6 +38,21 @@ struct StartValues {
         trained(make_parameters(config.trained, seed, 20)) {}
 };
 
+/// Fills input slot i with pictures i * batch and following.
+inline void fill_still_inputs(const Trainer& trainer, const EngineConfig& config, float rate,
+                              float momentum) {
+  const std::vector<InputSlot> inputs = trainer.inputs();
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    BatchOptions options;
+    options.batch = options.samples = config.batch;
+    options.image = config.image;
+    options.first_image = static_cast<std::int64_t>(i) * config.batch;
+    options.learning_rate = rate;
+    options.momentum = momentum;
+    fill_batch(inputs[i], options);
+  }
+}
+
 /// A trainer on batches that stay in their input slots.
 class StillSegmenter {
  public:
@@ -48,16 +63,7 @@ class StillSegmenter {
           results_.push_back(result);
           losses_.push_back(result.loss);
         }) {
-    const std::vector<InputSlot> inputs = trainer_.inputs();
-    for (std::size_t i = 0; i < inputs.size(); ++i) {
-      BatchOptions options;
-      options.batch = options.samples = config.batch;
-      options.image = config.image;
-      options.first_image = static_cast<std::int64_t>(i) * config.batch;
-      options.learning_rate = kRate;
-      options.momentum = kMomentum;
-      fill_batch(inputs[i], options);
-    }
+    fill_still_inputs(trainer_, config, kRate, kMomentum);
     trainer_.set_frozen(start_.frozen);
     trainer_.set_trained(start_.trained);
   }

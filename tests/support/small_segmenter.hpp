@@ -2,6 +2,7 @@
 // The segmenter at S = 32 with its trainer, for tests that train a little.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <tandem/models/segmenter.hpp>
@@ -31,6 +32,18 @@ inline bool same_bits(const Parameters& a, const Parameters& b) {
     }
   }
   return true;
+}
+
+/// What training has added to a tensor, relative to the other's: |(a - start) - (b - start)| over
+/// |b - start|, in the norm of the sum of squares.
+inline double update_error(const NamedTensor& a, const NamedTensor& b, const NamedTensor& start) {
+  double difference = 0, moved = 0;
+  for (std::size_t i = 0; i < a.data.size(); ++i) {
+    const double x = a.data[i], y = b.data[i], s = start.data[i];
+    difference += (x - y) * (x - y);
+    moved += (y - s) * (y - s);
+  }
+  return std::sqrt(difference / moved);
 }
 
 /// A trainer that starts from weights made of `seed`. Step n trains on pictures 4n to 4n + 3.
