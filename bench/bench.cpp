@@ -32,7 +32,8 @@ struct BenchOptions {
   std::string input = "loader", scheme = "torch", device = "auto", plan, json;
   std::string augment = "gpu";  // classify
   std::vector<std::string> fuse{"all"};
-  bool side_lanes = false, quiet = false;
+  std::string side_lanes = "auto";
+  bool quiet = false;
 };
 
 /// What is measured: the networks and their input.
@@ -244,7 +245,7 @@ Json make_row(const BenchOptions& options, const RowNames& names, const Device& 
   if (!seen.busy_reason.empty()) row["gpu_busy_reason"] = seen.busy_reason;
   if (!seen.nvml_reason.empty()) row["nvml_util_reason"] = seen.nvml_reason;
   row["fuse"] = options.fuse;
-  row["side_lanes"] = options.side_lanes;
+  row["side_lanes"] = side_lanes(options.side_lanes, device);
   row["graphs"] = run.graphs;
   if (!run.no_graph_reason.empty()) row["no_graph_reason"] = run.no_graph_reason;
   row["memory_bytes"] = run.memory_bytes;
@@ -378,7 +379,7 @@ void run(const BenchOptions& options, const Options& declared, MakeWorkload make
     config.momentum = options.momentum != 0;
     config.slots = static_cast<int>(options.slots);
     config.fuse = fuse_options(options.fuse);
-    config.scheduler.side_lanes = options.side_lanes;
+    config.scheduler.side_lanes = side_lanes(options.side_lanes, device);
     config.input_memory = options.input == "device" ? MemoryKind::device : MemoryKind::pinned;
     // The article feeds the bytes as they are.
     if (options.scheme == "torch") config.input_scale = 1.0f;
@@ -455,7 +456,7 @@ void add_workload(CLI::App& bench, Command& selected, const char* name, const ch
   options->choices("--schedule", o.schedules, {"serial", "overlap", "graph"},
                    "orders of the stages; graph: overlap, captured once and launched", {"auto"});
   add_fuse_option(*options, o.fuse);
-  options->flag("--side-lanes", o.side_lanes, "weight updates on streams beside their stage's");
+  add_side_lanes_option(*options, o.side_lanes);
   add_precisions_option(*options, o.precisions);
   options->image(o.image);
   options->number("--classes", o.classes, 2, 254, "classes");

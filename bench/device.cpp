@@ -117,6 +117,16 @@ CLI::Option* add_plan_option(Options& options, std::string& plan_file) {
   return options.text("--plan", plan_file, "FILE", "algorithms that 'tandem tune' chose");
 }
 
+CLI::Option* add_side_lanes_option(Options& options, std::string& side_lanes) {
+  return options.choice("--side-lanes", side_lanes, {"auto", "on", "off"},
+                        "weight updates on streams beside their stage's, but for --schedule "
+                        "serial; auto: on a GPU");
+}
+
+bool side_lanes(const std::string& word, const Device& device) {
+  return word == "on" || (word == "auto" && device.is_cuda());
+}
+
 // --- device
 // ---------------------------------------------------------------------------------------
 

@@ -35,6 +35,10 @@ CLI::Option* add_device_option(Options& options, std::string& device);
 CLI::Option* add_precision_option(Options& options, std::string& precision);
 CLI::Option* add_precisions_option(Options& options, std::vector<std::string>& precisions);
 CLI::Option* add_plan_option(Options& options, std::string& plan_file);
+/// auto, on or off.
+CLI::Option* add_side_lanes_option(Options& options, std::string& side_lanes);
+/// auto: on a GPU. On the host each would be a thread more for what its stage waits for anyway.
+bool side_lanes(const std::string& word, const Device& device);
 
 /// auto is cuda:0 where that can be used, else the host. Throws Error{usage} for a name that is
 /// none or a plan file for the host, Error{no_device} for a device that cannot be used, Error{data}

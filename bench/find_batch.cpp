@@ -28,7 +28,8 @@ struct FindOptions {
   std::string model, schedule = "overlap", precision = "fp32", device = "auto", plan, json;
   std::string input = "device", augment = "gpu";
   std::vector<std::string> fuse{"all"};
-  bool side_lanes = false, no_overlap = false, quiet = false;
+  std::string side_lanes = "auto";
+  bool no_overlap = false, quiet = false;
 };
 
 /// What is trained, before the options that all have in common.
@@ -216,7 +217,7 @@ void run(FindOptions& options, const Options& declared, MakeWorkload make_worklo
   EngineConfig& config = job.config;
   config.precision = precision(options.precision, device);
   config.scheduler.schedule = schedule(options.schedule);
-  config.scheduler.side_lanes = options.side_lanes;
+  config.scheduler.side_lanes = side_lanes(options.side_lanes, device);
   config.fuse = fuse_options(options.fuse);
   config.momentum = options.momentum != 0;
   config.slots = static_cast<int>(options.slots);
@@ -304,7 +305,7 @@ void add_find_options(Options& options, FindOptions& o) {
                "a size whose trial would take longer is not tried");
   options.choice("--schedule", o.schedule, {"serial", "overlap", "graph"},
                  "order of the stages; graph: overlap, captured once and launched", {"auto"});
-  options.flag("--side-lanes", o.side_lanes, "weight updates on streams beside their stage's");
+  add_side_lanes_option(options, o.side_lanes);
   add_fuse_option(options, o.fuse);
   add_precision_option(options, o.precision);
   options.real("--momentum", o.momentum, 0, 1, "factor of the old velocity; 0: none is kept");

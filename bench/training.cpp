@@ -454,7 +454,7 @@ void add_training_options(Options& options, TrainOptions& o) {
   options.choice("--schedule", o.schedule, {"serial", "overlap", "graph"},
                  "order of the stages; graph: overlap, captured once and launched", {"auto"});
   add_fuse_option(options, o.fuse);
-  options.flag("--side-lanes", o.side_lanes, "weight updates on streams beside their stage's");
+  add_side_lanes_option(options, o.side_lanes);
   add_precision_option(options, o.precision);
   add_device_option(options, o.device);
   add_plan_option(options, o.plan);
@@ -522,7 +522,7 @@ void run_training(TrainOptions& options, const Options& declared, const Device& 
   config.slots = static_cast<int>(options.slots);
   config.scheduler.schedule = schedule(options.schedule);
   config.fuse = fuse_options(options.fuse);
-  config.scheduler.side_lanes = options.side_lanes;
+  config.scheduler.side_lanes = side_lanes(options.side_lanes, device);
   Log::check_all(options, job.files);
   std::string batch_reason;
   if (options.batch == 0) {

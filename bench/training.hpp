@@ -31,7 +31,8 @@ struct TrainOptions {
   std::string schedule = "overlap", precision = "fp32", device = "auto", init, scheme = "he";
   std::string last_batch = "partial", plan, out, log, json;
   std::vector<std::string> fuse{"all"};
-  bool no_shuffle = false, side_lanes = false, quiet = false;
+  std::string side_lanes = "auto";
+  bool no_shuffle = false, quiet = false;
 };
 
 /// Those whose names and meanings are the same for all.

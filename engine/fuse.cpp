@@ -160,7 +160,7 @@ std::optional<std::size_t> only_user(const Operations& operations, BufferId buff
 ///
 /// becomes, behind the last operation that reads w or its copy,
 ///
-///   update x, dy -> w   [cast w -> copy]
+///   update x, dy -> w [and copy]
 bool fuse_one_update(Operations& operations, std::size_t at) {
   const Operation& product = operations[at];
   const std::optional<OpKind> kind = update_of(product.kind);
@@ -185,18 +185,17 @@ bool fuse_one_update(Operations& operations, std::size_t at) {
       behind = i;
   }
 
-  Operation update = fused(
-      product, *kind, {sgd.operands[0], product.operands[0], product.operands[1], sgd.operands[2]});
+  std::vector<Operand> operands{sgd.operands[0], product.operands[0], product.operands[1],
+                                sgd.operands[2]};
+  if (cast_at) operands.push_back(operations[*cast_at].operands[1]);
+  Operation update = fused(product, *kind, std::move(operands));
   update.lane = sgd.lane;
-  std::optional<Operation> cast;
-  if (cast_at) cast = operations[*cast_at];
   const auto erase = [&](std::size_t i) {
     operations.erase(operations.begin() + static_cast<std::ptrdiff_t>(i));
   };
   if (cast_at) erase(*cast_at);
   erase(*sgd_at);
-  auto place = operations.begin() + static_cast<std::ptrdiff_t>(behind) + 1;
-  if (cast) place = operations.insert(place, std::move(*cast));
+  const auto place = operations.begin() + static_cast<std::ptrdiff_t>(behind) + 1;
   operations.insert(place, std::move(update));
   erase(at);
   return true;

@@ -12,7 +12,8 @@ struct FuseOptions {
   /// bias_forward + relu_forward, and relu_backward + bias_backward, in one pass each.
   bool pointwise = false;
   /// SGD without momentum inside the product that makes the gradient of a weight: the gradient is
-  /// never written, and weights += -lr / count * gradient is rounded once instead of twice.
+  /// never written, and weights += -lr / count * gradient is rounded once instead of twice. The
+  /// bf16 copy of the weight comes with it.
   bool update = false;
   /// Every other update of a stage in one launch, with the bf16 copies of the weights; keeps the
   /// bits too.

@@ -61,6 +61,9 @@ std::vector<SgdTensor<T>> sgd_tensors(const Operation& op, void* const* p) {
   return tensors;
 }
 
+/// Whether an update of weights also writes their copy, operand 4.
+inline bool has_copy(const Operation& op) { return op.operands.size() > 4; }
+
 /// The sizes of conv3x3_loss and conv3x3_loss_backward: of an image tensor, and of the filter.
 inline Conv3x3LossShape conv3x3_loss_shape(const TensorDesc& image, const TensorDesc& filter) {
   return {image.n, image.h, filter.n};

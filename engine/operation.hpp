@@ -61,8 +61,9 @@ enum class OpKind : std::uint8_t {
   // What a plan's fusion puts in the place of several of the above; see fuse.hpp.
   bias_relu_forward,   ///< b r, y rw. bias_forward, then relu_forward.
   relu_bias_backward,  ///< y r, dy rw, db w. relu_backward, then bias_backward of the new dy.
-  /// header r, x r, dy r, w rw (gradients' type). w = keep * w - lr / count * (what the
-  /// backward_weights of the same name makes of x and dy): its update by SGD in one product.
+  /// header r, x r, dy r, w rw (gradients' type), [copy w, if x is bf16]. w = keep * w - lr / count
+  /// * (what the backward_weights of the same name makes of x and dy): its update by SGD in one
+  /// product, and the cast of w to its copy.
   conv1x1_update,
   conv2x2_update,
   tconv2x2_update,

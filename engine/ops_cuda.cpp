@@ -14,10 +14,12 @@
 #include <tandem/kernels/bf16.hpp>
 #include <tandem/kernels/cast.hpp>
 #include <tandem/kernels/check.hpp>
+#include <tandem/kernels/conv1x1_few.hpp>
 #include <tandem/kernels/permute.hpp>
 #include <tandem/kernels/pointwise.hpp>
 #include <tandem/kernels/sgd.hpp>
 #include <tandem/kernels/softmax_xent.hpp>
+#include <tandem/kernels/weight_update.hpp>
 
 namespace tandem {
 namespace {
@@ -107,6 +109,68 @@ std::optional<MatmulCall> as_matmul(const Operation& op) {
   }
 }
 
+/// The sizes of an update that a kernel of our own does, with the copy of the weights; all others
+/// are a product of the library and a cast.
+std::optional<WeightUpdateShape> as_weight_update(const MatmulProblem& problem) {
+  const WeightUpdateShape shape{problem.m, problem.n, problem.k};
+  if (!problem.update || problem.in != DType::bf16 || !weight_update_takes(shape))
+    return std::nullopt;
+  return shape;
+}
+
+void run_matmul(const Operation& op, const MatmulCall& call, void* const* p, const CudaLane& lane) {
+  const void *a = p[call.a], *b = p[call.b];
+  if (!call.problem.update) return lane.algorithms->matmul(lane, call.problem, a, b, p[call.c]);
+  const auto* header = as<BatchHeader>(p[0]);
+  auto* copy = has_copy(op) ? as<bf16>(p[4]) : nullptr;
+  if (const auto shape = as_weight_update(call.problem))
+    return cuda::weight_update(*shape, header, static_cast<const bf16*>(a),
+                               static_cast<const bf16*>(b), as<float>(p[call.c]), copy,
+                               lane.stream);
+  lane.algorithms->matmul(lane, call.problem, a, b, p[call.c], header);
+  if (copy != nullptr)
+    cuda::cast(as<float>(p[call.c]), copy, desc(op, call.c).elements(), lane.stream);
+}
+
+/// The sizes of a 1x1 layer of few channels, which has kernels of its own.
+std::optional<Conv1x1FewShape> as_conv1x1_few(const Operation& op) {
+  const auto shape_if_taken = [&](std::size_t x, std::size_t y) -> std::optional<Conv1x1FewShape> {
+    const Conv1x1FewShape shape{desc(op, x).pixels(), desc(op, x).c, desc(op, y).c};
+    if (!conv1x1_few_takes(shape)) return std::nullopt;
+    return shape;
+  };
+  switch (op.kind) {
+    case OpKind::conv1x1_forward:
+      return shape_if_taken(0, 2);
+    case OpKind::conv1x1_backward_weights:
+      return shape_if_taken(0, 1);
+    case OpKind::conv1x1_update:
+      return shape_if_taken(1, 2);
+    default:
+      return std::nullopt;
+  }
+}
+
+void run_conv1x1_few(const Operation& op, const Conv1x1FewShape& shape, void* const* p,
+                     const CudaLane& lane) {
+  static_assert(cuda::conv1x1_few_workspace_bytes({1 << 30, kFewChannels, kFewOutputs}) <=
+                kLaneWorkspace);
+  with_type(desc(op, 1).dtype, [&](auto type) {  // w, dy or x: of the storage's type
+    using T = typename decltype(type)::type;
+    if (op.kind == OpKind::conv1x1_update)
+      return cuda::conv1x1_few_update(shape, as<BatchHeader>(p[0]), as<T>(p[1]), as<T>(p[2]),
+                                      as<float>(p[3]), has_copy(op) ? as<bf16>(p[4]) : nullptr,
+                                      lane.workspace, lane.stream);
+    if (op.kind == OpKind::conv1x1_backward_weights)
+      return cuda::conv1x1_few_backward_weights(shape, as<T>(p[0]), as<T>(p[1]), as<float>(p[2]),
+                                                lane.workspace, lane.stream);
+    if (desc(op, 2).dtype == DType::f32)
+      return cuda::conv1x1_few_forward(shape, as<T>(p[0]), as<T>(p[1]), as<float>(p[2]),
+                                       lane.stream);
+    cuda::conv1x1_few_forward(shape, as<T>(p[0]), as<T>(p[1]), as<T>(p[2]), lane.stream);
+  });
+}
+
 // --- 3x3 convolutions
 // -----------------------------------------------------------------------------
 
@@ -194,7 +258,9 @@ void run_conv3x3(const Operation& op, const ConvCall& call, void* const* p, cons
 }  // namespace
 
 void choose_algorithms(const Operation& op, const CudaLane& lane) {
-  if (const auto call = as_matmul(op)) lane.algorithms->choose(lane, call->problem);
+  if (as_conv1x1_few(op)) return;
+  if (const auto call = as_matmul(op); call && !as_weight_update(call->problem))
+    lane.algorithms->choose(lane, call->problem);
   if (const auto call = as_conv3x3(op, lane))
     for_each_chunk(op, *call, [&](const ConvProblem& chunk, std::int64_t) {
       lane.algorithms->choose(lane, chunk);
@@ -202,10 +268,8 @@ void choose_algorithms(const Operation& op, const CudaLane& lane) {
 }
 
 void run_on_cuda(const Operation& op, void* const* p, const CudaLane& lane) {
-  if (const auto call = as_matmul(op)) {
-    const auto* header = call->problem.update ? as<BatchHeader>(p[0]) : nullptr;
-    return lane.algorithms->matmul(lane, call->problem, p[call->a], p[call->b], p[call->c], header);
-  }
+  if (const auto shape = as_conv1x1_few(op)) return run_conv1x1_few(op, *shape, p, lane);
+  if (const auto call = as_matmul(op)) return run_matmul(op, *call, p, lane);
   if (const auto call = as_conv3x3(op, lane)) return run_conv3x3(op, *call, p, lane);
 
   switch (op.kind) {

@@ -76,6 +76,11 @@ void conv_backward_weights(std::int64_t taps, const Operation& op, void* const* 
   });
 }
 
+/// What an update leaves in the copy of its weights, if it has one.
+void copy_weights(const Operation& op, void* const* p) {
+  if (has_copy(op)) host::cast(as<float>(p[3]), as<bf16>(p[4]), desc(op, 3).elements());
+}
+
 void conv_update(std::int64_t taps, const Operation& op, void* const* p) {
   const TensorDesc &x = desc(op, 1), &dy = desc(op, 2);
   with_type(x.dtype, [&](auto type) {
@@ -85,6 +90,7 @@ void conv_update(std::int64_t taps, const Operation& op, void* const* p) {
                    header.minus_rate_over_count, as<T>(p[2]), as<T>(p[1]), header.keep,
                    as<Accumulator<T>>(p[3]));
   });
+  copy_weights(op, p);
 }
 
 constexpr std::int64_t k1x1 = 1, k2x2 = 4;  // pixels a window
@@ -309,6 +315,7 @@ void tconv2x2_update(const Operation& op, void* const* p) {
                    header.minus_rate_over_count, as<T>(p[1]), as<T>(p[2]), header.keep,
                    as<Accumulator<T>>(p[3]));
   });
+  copy_weights(op, p);
 }
 
 void sgd_many(const Operation& op, void* const* p) {

@@ -34,6 +34,8 @@ struct OpSpec {
   OpInfo info;
   std::array<OperandSpec, 8> operands;  // the last ones may be empty
 
+  bool last_is_optional = false;  // an operation may come without its last operand
+
   constexpr std::size_t operand_count() const {
     std::size_t count = 0;
     while (count < operands.size() && operands[count].name != nullptr) ++count;
@@ -218,7 +220,15 @@ void check_conv(const Operation& op) {
   }
   constexpr bool sums = pass == Pass::backward_weights || pass == Pass::update;
   require_type(op, at.w, sums ? wide(x.dtype) : x.dtype);
-  if constexpr (pass == Pass::update) require_bytes(op, 0, sizeof(BatchHeader));
+  if constexpr (pass == Pass::update) {
+    require_bytes(op, 0, sizeof(BatchHeader));
+    if (has_copy(op)) {
+      require(op, at.x, x.dtype == DType::bf16, "bf16 where there is a copy of w");
+      require_type(op, 4, DType::bf16);
+      require_layout(op, 4, filters.layout);
+      require_dims_of(op, 4, filters);
+    }
+  }
 
   if constexpr (filter == Filter::conv1x1) {
     require_channels_last(op, at.x);
@@ -500,13 +510,13 @@ constexpr std::array<OpSpec, kOpKindCount> kSpecs = {{
    {r("y"), rw("dy"), w("db")}},
   {K::conv1x1_update,
    info("conv1x1_update", check_conv<Filter::conv1x1, Pass::update>, host::conv1x1_update),
-   {r("header"), r("x"), r("dy"), rw("w")}},
+   {r("header"), r("x"), r("dy"), rw("w"), w("copy")}, true},
   {K::conv2x2_update,
    info("conv2x2_update", check_conv<Filter::conv2x2, Pass::update>, host::conv2x2_update),
-   {r("header"), r("x"), r("dy"), rw("w")}},
+   {r("header"), r("x"), r("dy"), rw("w"), w("copy")}, true},
   {K::tconv2x2_update,
    info("tconv2x2_update", check_conv<Filter::tconv2x2, Pass::update>, host::tconv2x2_update),
-   {r("header"), r("x"), r("dy"), rw("w")}},
+   {r("header"), r("x"), r("dy"), rw("w"), w("copy")}, true},
   {K::sgd_many, info("sgd_many", check_sgd_many, host::sgd_many), {}},
   {K::conv3x3_loss, info("conv3x3_loss", check_conv3x3_loss, host::conv3x3_loss),
    {r("x"), r("w"), r("b"), r("labels"), r("header"), w("dlogits"), w("db"), w("result")}},
@@ -531,7 +541,7 @@ const OpSpec& spec_of(OpKind kind) noexcept { return kSpecs[static_cast<std::siz
 /// The workspace that a plan appended, if it has: a written operand that is large enough.
 void check_workspace(const Operation& op) {
   const std::size_t index = spec_of(op.kind).operand_count();
-  if (op.operands.size() == index) return;
+  if (op.operands.size() <= index) return;
   const std::size_t bytes = op_info(op.kind).workspace(op);
   const Operand& workspace = op.operands[index];
   if (workspace.desc.bytes() < bytes || !writes(workspace.access)) {
@@ -567,7 +577,8 @@ void check_operation(const Operation& op) {
   // These have any number of operands.
   if (op.kind == OpKind::callable || op.kind == OpKind::sgd_many) return spec.info.check(op);
 
-  const std::size_t count = spec.operand_count();
+  std::size_t count = spec.operand_count();
+  if (spec.last_is_optional && op.operands.size() == count - 1) --count;
   const bool has_workspace = op.operands.size() == count + 1 && op.operands.back().workspace &&
                              spec.info.workspace != no_workspace;
   if (op.operands.size() != count && !has_workspace) {

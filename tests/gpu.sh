@@ -16,21 +16,29 @@ bash tests/gpu.sh [parts] [options]     no part: all of them, in this order
   --bench-classify  the same on the classifier with augmentation; the augmentation alone
   --bench-more  the segmenter at batch 4, 16 and 64; both jobs with a loader
   --quick       short forms: labels gpu only; memcheck only; two blocks at batch 8, eager rows only
+  --built DIR   takes the build folder DIR as it is, and builds nothing
   --help
 Each part should take less than ten minutes on an H200 with 16 cores. A batch size of --bench took two and a
 half there before tandem bench kept the weights' bytes between its runs, and has not been timed since. The code
 of torch.compile is made while the build runs; it stays in build-gpu/torch-caches for the next run.
 Environment: OUT (logs and results), PYTHON (an interpreter that has PyTorch; python3), TANDEM_COMMIT (what
-results are said to be of, where git does not know).
+results are said to be of, where git does not know),
+TORCHINDUCTOR_CACHE_DIR.
 TEXT
 }
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-parts=() quick=0
+build=$root/build-gpu
+parts=() quick=0 built=0
 while [ $# -gt 0 ]; do
   case $1 in
     --tests | --sanitize | --bench | --bench-classify | --bench-more) parts+=("${1#--}") ;;
     --quick) quick=1 ;;
+    --built)
+      [ -f "${2:-}/CTestTestfile.cmake" ] || { echo "--built ${2:-}: that is no build folder" >&2; exit 2; }
+      build=$(cd "$2" && pwd) built=1
+      shift
+      ;;
     -h | --help) usage; exit 0 ;;
     *) echo "unknown option '$1'" >&2; usage >&2; exit 2 ;;
   esac
@@ -40,7 +48,6 @@ done
 
 # shellcheck source=setup.sh
 . "$root/tests/setup.sh"
-build=$root/build-gpu
 OUT=${OUT:-$build/logs}
 PYTHON=${PYTHON:-python3}
 mkdir -p "$OUT"
@@ -48,7 +55,7 @@ OUT=$(cd "$OUT" && pwd)
 jobs=$(nproc)
 failed=()
 # Both the command that warms the caches and those that measure use them.
-export TORCHINDUCTOR_CACHE_DIR=$build/torch-caches
+export TORCHINDUCTOR_CACHE_DIR=${TORCHINDUCTOR_CACHE_DIR:-$build/torch-caches}
 fail() { say "FAILED $*"; failed+=("$*"); }
 
 # For the sanitizers. Only our kernels are instrumented: a mangled name of ours holds its namespace,
@@ -65,12 +72,22 @@ left_out='*Large*:*Heavy*'
 # racecheck follows every access to shared memory: it takes a quarter of an hour for *Repeats*, which launch
 # the same kernels hundreds of times.
 left_out_of_racecheck="$left_out:*Repeats*"
-# initcheck runs on tests in which only our kernels and copies write: the tool (before 2025.4) does not
-# see the bulk stores of library kernels, and would call what they wrote uninitialised. There, poisoned
-# workspaces and outputs find a read of what nobody wrote.
-only_our_kernels='^tandem_test_gpu_(augment|conv3x3_loss|kernels|sgd)$'
-# The contract of the libraries launches no kernel of ours.
-no_kernel_of_ours='^tandem_test_(library_contract|cuda_info)$'
+# Tests in which only our kernels and copies run, all of them (kernels_seen holds them to the list). memcheck
+# takes every test, since addresses depend on the plan; the others look into a kernel or its inputs:
+# - initcheck (before 2025.4) does not see the bulk stores of library kernels, and would call what they wrote
+#   uninitialised. With the library, poisoned workspaces and outputs find a read of what nobody wrote.
+# - racecheck and synccheck follow shared memory and barriers, which begin and end with a launch. Beside
+#   kernels of the library racecheck 2025.3 ends in an internal error.
+our_kernels=(augment conv1x1_few conv3x3_loss kernels sgd weight_update)
+# They launch no kernel of ours, or all their tests are *Heavy*.
+not_sanitized='^tandem_test_(library_contract|cuda_info|gpu_environment)$'
+# Programs with so many tests that each tool runs a quarter of them at a time.
+many_tests='^tandem_test_gpu_(backend|ops|parity|training)$'
+# Programs that hold kernels up. No kernel may be loaded behind such a one: all are loaded at the start, which
+# takes a tool half a minute for each library.
+with_gates='^tandem_test_gpu_(backend|memory|training)$'
+# Programs that want the GPU for themselves.
+alone='^tandem_test_gpu_memory$'
 # Not launched by these tests: spin_kernel takes time and touches no memory.
 not_seen='^spin_kernel$'
 seconds_each=240
@@ -94,8 +111,8 @@ run_ctest() {
   local name=$1 status=0 started=$SECONDS
   shift
   rm -f "$OUT/$name.xml"
-  (cd "$root" && ctest --preset gpu --output-junit "$OUT/$name.xml" "$@") \
-    >"$OUT/$name.log" 2>&1 || status=$?
+  TANDEM_REQUIRE_GPU=1 ctest --test-dir "$build" --output-on-failure --no-tests=error \
+    --output-junit "$OUT/$name.xml" "$@" >"$OUT/$name.log" 2>&1 || status=$?
   python3 "$root/tests/count_results.py" "$OUT/$name.xml" --name "$name" --ctest-status "$status" |
     sed '$d'
   say "$name: $((SECONDS - started)) s"
@@ -114,21 +131,42 @@ part_tests() {
 
 # gpu_programs: prints the executables that hold the tests of label gpu, one a line.
 gpu_programs() {
-  (cd "$root" && ctest --preset gpu -L gpu --show-only=json-v1) | python3 -c '
+  ctest --test-dir "$build" -L gpu --show-only=json-v1 | python3 -c '
 import json, sys
 tests = json.load(sys.stdin)["tests"]
 print("\n".join(sorted({test["command"][0] for test in tests if test.get("command")})))'
 }
 
-# sanitize TOOL PROGRAM: exit code of the tool; its report is in the log.
+# sanitize NAME TOOL PROGRAM SHARD SHARDS: the report is in NAME.log, the tool's exit code in NAME.status.
 sanitize() {
-  local log without=$left_out
-  [ "$1" != racecheck ] || without=$left_out_of_racecheck
-  log=$OUT/$1-$(basename "$2").log
-  # Eager loading: no kernel is loaded behind one that a test holds up.
-  TANDEM_REQUIRE_GPU=1 OPENBLAS_NUM_THREADS=1 CUDA_MODULE_LOADING=EAGER timeout "$seconds_each" \
-    compute-sanitizer --tool "$1" "${common[@]}" "${filter[@]}" \
-    "$2" --gtest_brief=1 --gtest_filter="-$without" >"$log" 2>&1
+  local without=$left_out status=0 loading=LAZY
+  [ "$2" != racecheck ] || without=$left_out_of_racecheck
+  [[ ! $(basename "$3") =~ $with_gates ]] || loading=EAGER
+  TANDEM_REQUIRE_GPU=1 OPENBLAS_NUM_THREADS=1 CUDA_MODULE_LOADING=$loading \
+    GTEST_SHARD_INDEX=$4 GTEST_TOTAL_SHARDS=$5 timeout "$seconds_each" \
+    compute-sanitizer --tool "$2" "${common[@]}" "${filter[@]}" \
+    "$3" --gtest_brief=1 --gtest_filter="-$without" >"$OUT/$1.log" 2>&1 || status=$?
+  echo "$status" >"$OUT/$1.status"
+}
+
+# is_ours PROGRAM: it launches kernels of ours only.
+is_ours() { [[ " ${our_kernels[*]/#/tandem_test_gpu_} " == *" $1 "* ]]; }
+
+# judge NAME: says what sanitize found.
+judge() {
+  local log=$OUT/$1.log status
+  status=$(cat "$OUT/$1.status" 2>/dev/null || echo none)
+  rm -f "$OUT/$1.status"
+  if [ "$status" = 124 ]; then
+    fail "$1: not done after $seconds_each s; see $log"
+  elif [ "$status" != 0 ]; then
+    fail "$1: exit $status; see $log"
+    grep -E '^=========|\[  FAILED  \]|Failure' "$log" | head -n 12
+  elif ! grep -qE '^=+ (ERROR SUMMARY: 0 errors|RACECHECK SUMMARY: 0 hazards)' "$log"; then
+    fail "$1: no summary of 0 errors in $log"
+  else
+    good=$((good + 1))
+  fi
 }
 
 part_sanitize() {
@@ -153,32 +191,31 @@ part_sanitize() {
 
   mapfile -t programs < <(gpu_programs)
   [ ${#programs[@]} -gt 0 ] || { fail "sanitize: there is no test of label gpu"; return; }
-  for program in "${programs[@]}"; do
-    name=$(basename "$program")
-    [[ $name =~ $no_kernel_of_ours ]] && continue
-    # The tools beside each other: most of the time is theirs, on the CPU.
-    local -A running=()
-    for tool in "${tools[@]}"; do
-      [ "$tool" = initcheck ] && [[ ! $name =~ $only_our_kernels ]] && continue
-      sanitize "$tool" "$program" &
-      running[$tool]=$!
+  # Beside each other, since most of the time is the tools', on the CPU; tests that read how much memory is
+  # free come last, alone.
+  local -a names=()
+  local shared shard shards most=$((jobs > 3 ? jobs - 2 : 1)) good=0
+  for shared in yes no; do
+    for program in "${programs[@]}"; do
+      name=$(basename "$program")
+      [[ $name =~ $not_sanitized ]] && continue
+      if [[ $name =~ $alone ]]; then [ "$shared" = no ] || continue; else [ "$shared" = yes ] || continue; fi
+      shards=1
+      [[ ! $name =~ $many_tests ]] || shards=4
+      for tool in "${tools[@]}"; do
+        [ "$tool" = memcheck ] || is_ours "$name" || continue
+        for ((shard = 0; shard < shards; ++shard)); do
+          while [ "$(jobs -rp | wc -l)" -ge "$most" ]; do wait -n; done
+          names+=("$tool-$name-$shard")
+          sanitize "$tool-$name-$shard" "$tool" "$program" "$shard" "$shards" &
+          [ "$shared" = yes ] || wait $!
+        done
+      done
     done
-    for tool in "${!running[@]}"; do
-      status=0
-      wait "${running[$tool]}" || status=$?
-      log=$OUT/$tool-$name.log
-      if [ "$status" = 124 ]; then
-        fail "$tool $name: not done after $seconds_each s; see $log"
-      elif [ "$status" != 0 ]; then
-        fail "$tool $name: exit $status; see $log"
-        grep -E '^=========|\[  FAILED  \]|Failure' "$log" | head -n 12
-      elif ! grep -qE '^=+ (ERROR SUMMARY: 0 errors|RACECHECK SUMMARY: 0 hazards)' "$log"; then
-        fail "$tool $name: no summary of 0 errors in $log"
-      else
-        say "$tool $name: no error"
-      fi
-    done
+    wait
   done
+  for name in "${names[@]}"; do judge "$name"; done
+  say "sanitize: $good of ${#names[@]} runs without an error"
   kernels_seen
 }
 
@@ -190,7 +227,7 @@ kernels_seen() {
   fi
   local log=$OUT/kernels.csv status=0 program
   : >"$log"
-  for program in tandem_test_gpu_{augment,conv3x3_loss,kernels,sgd}; do
+  for program in "${our_kernels[@]/#/tandem_test_gpu_}"; do
     TANDEM_REQUIRE_GPU=1 timeout "$seconds_each" ncu --clock-control none --metrics launch__grid_size \
       --kernel-name-base demangled --kernel-name regex:tandem --csv --page raw \
       "$build/tests/$program" --gtest_brief=1 --gtest_filter="-$left_out" >>"$log" 2>&1 || status=$?
@@ -276,8 +313,7 @@ part_bench_more() {
 
 started=$SECONDS
 start_warming
-built=0
-build_all && built=1
+[ "$built" = 1 ] || { build_all && built=1; }
 end_warming
 if [ "$built" = 1 ]; then
   for part in "${parts[@]}"; do

@@ -202,6 +202,30 @@ TEST_P(EveryCheck, RefusesAnEmptyTensor) {
   }
 }
 
+TEST(WeightUpdate, HasACopyOnlyInBf16AndOfTheWeights) {
+  for (const OpKind kind :
+       {OpKind::conv1x1_update, OpKind::conv2x2_update, OpKind::tconv2x2_update}) {
+    const auto with_copy = [&](DType type, auto change) {
+      Operation op =
+          make_case(kind, type, layout_of(kind), case_sizes()[0], layout_of(kind)).operation;
+      if (type != DType::bf16) {
+        op.operands.push_back(op.operands[3]);
+        op.operands[4].access = Access::write;
+        op.operands[4].desc.dtype = DType::bf16;
+      }
+      change(op.operands[4].desc);
+      return op;
+    };
+    EXPECT_FALSE(refused(with_copy(DType::bf16, [](TensorDesc&) {})));
+    EXPECT_TRUE(refused(with_copy(DType::f32, [](TensorDesc&) {}), "x"));
+    EXPECT_TRUE(
+        refused(with_copy(DType::bf16, [](TensorDesc& d) { d.dtype = DType::f32; }), "copy"));
+    EXPECT_TRUE(refused(with_copy(DType::bf16, [](TensorDesc& d) { ++d.n; }), "copy"));
+    EXPECT_TRUE(
+        refused(with_copy(DType::bf16, [](TensorDesc& d) { d.layout = Layout::nchw; }), "copy"));
+  }
+}
+
 TEST(SgdMany, RefusesWhatIsNoListOfTensors) {
   const Operation all = good(OpKind::sgd_many);  // header, dw v w copy, dw w
   EXPECT_FALSE(refused(all));

@@ -374,12 +374,15 @@ OpCase make_case(OpKind kind, DType type, Layout layout, const CaseSizes& s, Lay
       break;
     case OpKind::conv1x1_update:
       build.header().read("x", x).read("dy", y).read_write("w", conv_weight(wide, 1));
+      if (type == DType::bf16) build.write("copy", conv_weight(type, 1));
       break;
     case OpKind::conv2x2_update:
       build.header().read("x", doubled).read("dy", y).read_write("w", conv_weight(wide, 2));
+      if (type == DType::bf16) build.write("copy", conv_weight(type, 2));
       break;
     case OpKind::tconv2x2_update:
       build.header().read("x", x).read("dy", doubled_k).read_write("w", tconv_weight(wide));
+      if (type == DType::bf16) build.write("copy", tconv_weight(type));
       break;
     case OpKind::sgd_many: {
       TensorDesc copy = conv_weight(DType::bf16, 2);
@@ -428,6 +431,14 @@ std::vector<CaseSizes> large_sizes(OpKind kind) {
     case OpKind::bias_relu_forward:
     case OpKind::relu_bias_backward:
       return {{"large", 3, 3, 5, 3, 4, 1, 1030}};
+    case OpKind::conv1x1_forward:
+    case OpKind::conv1x1_backward_weights:
+    case OpKind::conv1x1_update:
+      return {{"first_layer", 3, 3, 37, 31, 32, 3, 16}};
+    case OpKind::conv2x2_update:  // tiles of cuda::weight_update, pixels of more than one chunk
+      return {{"tiles", 5, 5, 4, 4, 4, 64, 128}};
+    case OpKind::tconv2x2_update:
+      return {{"tiles", 5, 5, 4, 4, 4, 128, 64}};
     case OpKind::softmax_cross_entropy:
     case OpKind::argmax:
       return {{"most_classes", 3, 3, 5, 3, 4, 1, 254}};
@@ -489,6 +500,13 @@ std::vector<OpCase> op_cases(OpKind kind) {
       for (const CaseSizes& sizes : all_sizes) {
         cases.push_back(make_case(kind, type, from, sizes, to));
         if (kind == OpKind::augment) cases.push_back(make_plain_augment_case(type, from, sizes));
+        if (cases.back().operation.operands.back().name == "copy" && kind != OpKind::sgd_many) {
+          OpCase alone = cases.back();  // an update need not have a copy to write
+          alone.name += " without copy";
+          alone.operation.operands.pop_back();
+          alone.values.pop_back();
+          cases.push_back(std::move(alone));
+        }
       }
     }
   }

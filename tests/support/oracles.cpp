@@ -359,6 +359,15 @@ Outputs relu_bias_backward(const Operation& op, const Raster& y, Raster dy) {
   return {{}, exact(dy), result};
 }
 
+/// bf16 copies of weights.
+std::vector<Expected> copies_of(const std::vector<Expected>& weights) {
+  std::vector<Expected> copies;
+  for (const Expected& w : weights)
+    copies.push_back(
+        stored(w.value, w.bound + unit_roundoff(DType::f32) * std::abs(w.value), DType::bf16));
+  return copies;
+}
+
 /// A weight that keeps most of itself and loses a step along its gradient. The gradient has the
 /// error of its sum; then come two products, a sum, and what the header's factors are rounded by.
 Outputs weight_update(const Operation& op, const std::vector<Raster>& v, std::int64_t side,
@@ -367,7 +376,11 @@ Outputs weight_update(const Operation& op, const std::vector<Raster>& v, std::in
   const int in = transposed ? 2 : 1, out = transposed ? 1 : 2;
   const std::vector<Expected> gradients =
       derivative({d(in), d(3), d(out), side, 0}, By::weight, &v[in], nullptr, &v[out]);
-  if (header.valid_count == 0) return {{}, {}, {}, exact(v[3])};
+  const bool copy = op.operands.size() > 4;
+  if (header.valid_count == 0) {
+    const std::vector<Expected> kept = exact(v[3]);
+    return copy ? Outputs{{}, {}, {}, kept, copies_of(kept)} : Outputs{{}, {}, {}, kept};
+  }
   const DType type = op.operands[3].desc.dtype;
   const double rate = header.learning_rate / static_cast<double>(header.valid_count);
   const double keep = 1 - static_cast<double>(header.learning_rate) * header.weight_decay;
@@ -377,10 +390,10 @@ Outputs weight_update(const Operation& op, const std::vector<Raster>& v, std::in
     const double step = rate * gradients[i].value, kept = keep * v[3][i];
     const double magnitude = std::abs(kept) + std::abs(step);
     result.push_back({kept - step, rounding_tolerance(3, type) * magnitude +
-                                       rate * gradients[i].bound * (1 + 1e-6) +
-                                       header_error(step) + keep_error * std::abs(kept)});
+                                       rate * gradients[i].bound * (1 + 1e-6) + header_error(step) +
+                                       keep_error * std::abs(kept)});
   }
-  return {{}, {}, {}, result};
+  return copy ? Outputs{{}, {}, {}, result, copies_of(result)} : Outputs{{}, {}, {}, result};
 }
 
 /// header, dw, v, w, copy, dw of bias, bias.
@@ -390,11 +403,7 @@ Outputs sgd_many(const Operation& op, const std::vector<Raster>& v, const BatchH
   second.operands = {op.operands[0], op.operands[5], op.operands[6]};
   const Outputs momentum = sgd_momentum(first, v[1], v[2], v[3], header);
   const Outputs plain = sgd(second, v[5], v[6], header);
-  std::vector<Expected> copy;
-  for (const Expected& w : momentum[3])
-    copy.push_back(
-        stored(w.value, w.bound + unit_roundoff(DType::f32) * std::abs(w.value), DType::bf16));
-  return {{}, {}, momentum[2], momentum[3], copy, {}, plain[2]};
+  return {{}, {}, momentum[2], momentum[3], copies_of(momentum[3]), {}, plain[2]};
 }
 
 }  // namespace
