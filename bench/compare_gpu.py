@@ -274,7 +274,7 @@ class Run:
             key = ("tandem", case.workload, case.batch, row["precision"], case.input, case.init,
                    row["schedule"], ours.augment or None, ours.workers if case.input == "loader" else 0)
             self.add(row["steps_per_s"]["median"], key, **{name: row.get(name) for name in (
-                "stage_ms", "memory_bytes", "plan_hash", "verified", "gpu_busy_pct", "nvml_util_pct")})
+                "steps", "stage_ms", "memory_bytes", "plan_hash", "verified", "gpu_busy_pct", "nvml_util_pct")})
 
     def peer_block(self, peer, case, theirs):
         """Returns the row so far, or nothing for one that does not run."""
