@@ -1,16 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // `tandem bench segment` and `bench classify`: steps a second over batch sizes, schedules and
-// precisions; every row is checked against an untimed serial run.
+// precisions; every row is checked against an untimed serial run. With --serve, block after block
+// of the same rows, for a caller that measures something else in between.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <iostream>
 #include <map>
-#include <numeric>
+#include <memory>
 #include <optional>
+#include <string>
+#include <tandem/engine/buffer.hpp>
 #include <tandem/engine/error.hpp>
 #include <utility>
 #include <vector>
@@ -33,24 +38,43 @@ struct BenchOptions {
   std::string augment = "gpu";  // classify
   std::vector<std::string> fuse{"all"};
   std::string side_lanes = "auto";
-  bool quiet = false;
+  bool serve = false, quiet = false;
 };
 
 /// What is measured: the networks and their input.
 struct Workload {
   const char* name;
   EngineConfig config;
-  SegmenterWeights weights;  // of the frozen part, which may be empty, and of the trained one
   std::shared_ptr<const Dataset> data;
   std::optional<LoaderAugment> augment;
 };
 
 using Clock = std::chrono::steady_clock;
 constexpr double kStageSeconds = 0.2;
+constexpr double kMostObserved = 3600;
 
-/// The bytes of every buffer that outlives a step: weights, velocities, tables, and inputs that lie
-/// on the device. One entry a copy of a buffer, in the plan's order.
-using Snapshot = std::vector<std::vector<std::byte>>;
+/// What the rows of one batch size and precision share.
+struct Job {
+  std::string workload;
+  std::int64_t batch = 0;
+  std::string precision;
+  std::unique_ptr<Backend> backend;
+  EngineConfig config;  // with the serial schedule
+  std::shared_ptr<const SegmenterWeights> weights;
+  std::shared_ptr<const Dataset> data;
+  LoaderOptions loader;
+  bool quiet = false;
+  Stream copies;  // for what follows
+
+  /// The bytes of every buffer that outlives a step: weights, velocities, tables, and, only at the
+  /// start, inputs that lie on the device. One after the other, in the plan's order.
+  Memory start;           // made by the first run
+  Memory expected, seen;  // at the end: of the reference, and of the run that is compared with it
+  std::vector<double> losses;  // of the reference
+  std::string weights_sha256;  // likewise
+
+  bool inputs_on_device() const { return config.input_memory == MemoryKind::device; }
+};
 
 template <class Visit>
 void for_each_lasting(const Plan& plan, bool inputs, Visit visit) {
@@ -62,40 +86,102 @@ void for_each_lasting(const Plan& plan, bool inputs, Visit visit) {
   }
 }
 
-Snapshot snapshot_of(Scheduler& scheduler, bool inputs) {
-  Snapshot snapshot;
+/// Fills `snapshot`, which is allocated at its first use.
+void take_snapshot(const Job& job, const Scheduler& scheduler, bool inputs, Memory& snapshot) {
+  std::size_t size = 0;
+  for_each_lasting(scheduler.plan(), inputs,
+                   [&](BufferId, int, std::size_t bytes) { size += bytes; });
+  if (snapshot.bytes() == 0)
+    snapshot = Memory(*job.backend, size, MemoryKind::pinned, "the state of a trainer");
+  auto* next = static_cast<std::byte*>(snapshot.data());
   for_each_lasting(scheduler.plan(), inputs, [&](BufferId b, int copy, std::size_t bytes) {
-    scheduler.read(b, snapshot.emplace_back(bytes).data(), copy);
-  });
-  return snapshot;
-}
-
-void restore(Scheduler& scheduler, bool inputs, const Snapshot& snapshot) {
-  auto next = snapshot.begin();
-  for_each_lasting(scheduler.plan(), inputs, [&](BufferId b, int copy, std::size_t) {
-    scheduler.write(b, (next++)->data(), copy);
+    copy_and_wait(job.copies.get(), next, scheduler.address(b, copy), bytes);
+    next += bytes;
   });
 }
 
-struct BenchRun {
-  std::vector<double> losses;
-  Snapshot end;
-  std::string weights_sha256;
+void restore_start(const Job& job, const Scheduler& scheduler) {
+  const auto* next = static_cast<const std::byte*>(job.start.data());
+  for_each_lasting(scheduler.plan(), job.inputs_on_device(),
+                   [&](BufferId b, int copy, std::size_t bytes) {
+                     copy_and_wait(job.copies.get(), scheduler.address(b, copy), next, bytes);
+                     next += bytes;
+                   });
+}
+
+/// The job's steps on one trainer, any number of times.
+class Runner {
+ public:
+  Runner(std::shared_ptr<Job> the_job, const std::string& the_schedule, StageTimer* timer = nullptr)
+      : job(std::move(the_job)),
+        schedule(the_schedule),
+        config_(config_of(*job, the_schedule, timer)),
+        trainer_(*job->backend, config_, [this](const StepResult& result) { deliver(result); }) {}
+
+  /// Trains the steps from the start. `on_push` is called before each.
+  void run(std::uint64_t steps, const std::string& label,
+           const std::function<void()>& on_push = {}) {
+    LoaderOptions loader = job->loader;
+    loader.steps = steps;
+    losses.clear();
+    step_ends.clear();
+    losses.reserve(steps);
+    step_ends.reserve(steps);
+    if (job->start.bytes() > 0) {
+      restore_start(*job, scheduler());
+    } else {
+      trainer_.set_frozen(job->weights->encoder);
+      trainer_.set_trained(job->weights->decoder);
+      if (job->inputs_on_device()) fill_inputs(trainer_, config_, job->data, loader);
+      take_snapshot(*job, scheduler(), job->inputs_on_device(), job->start);
+    }
+    progress_.emplace(fmt::format("batch {} {} {}", job->batch, job->precision, label), steps,
+                      job->quiet);
+    start_ = Clock::now();
+    run_steps(trainer_, config_, job->data, loader, [&] {
+      check_interrupt();
+      if (on_push) on_push();
+    });
+    progress_.reset();
+  }
+
+  /// Whether the last run has the losses, which may hold a NaN, and the end of the reference, to
+  /// the last bit.
+  bool same_as_reference() {
+    take_snapshot(*job, scheduler(), false, job->seen);
+    return losses.size() == job->losses.size() &&
+           std::memcmp(losses.data(), job->losses.data(), losses.size() * sizeof(double)) == 0 &&
+           std::memcmp(job->seen.data(), job->expected.data(), job->expected.bytes()) == 0;
+  }
+
+  std::string weights_sha256() const { return parameters_sha256(trainer_.trained()); }
+  Scheduler& scheduler() { return trainer_.scheduler(); }
+
+  const std::shared_ptr<Job> job;
+  const std::string schedule;
+  std::vector<double> losses;  // of the last run
   std::vector<double>
       step_ends;  // seconds from the start until the host heard that a step was complete
-  StageSeconds stage_seconds;
-  std::size_t memory_bytes = 0;
-  bool verified = false;
-  int graphs = 0;
-  std::string no_graph_reason, plan_hash;
-};
 
-/// Same results to the last bit: of the losses, which may hold a NaN, and of all that lasts.
-bool same_results(const BenchRun& a, const BenchRun& b) {
-  return a.losses.size() == b.losses.size() &&
-         std::memcmp(a.losses.data(), b.losses.data(), a.losses.size() * sizeof(double)) == 0 &&
-         a.end == b.end;
-}
+ private:
+  static EngineConfig config_of(const Job& job, const std::string& name, StageTimer* timer) {
+    EngineConfig config = job.config;
+    config.scheduler.schedule = program::schedule(name);
+    config.scheduler.stage_timer = timer;
+    return config;
+  }
+
+  void deliver(const StepResult& result) {
+    step_ends.push_back(std::chrono::duration<double>(Clock::now() - start_).count());
+    losses.push_back(result.loss);
+    progress_->update(losses.size(), "");
+  }
+
+  const EngineConfig config_;
+  std::optional<Progress> progress_;
+  Clock::time_point start_;
+  Trainer trainer_;
+};
 
 /// Flips one bit of one weight. For the test that shows `verified` can be false.
 void flip_weight_bit(Parameters& parameters) {
@@ -104,63 +190,6 @@ void flip_weight_bit(Parameters& parameters) {
   std::memcpy(&bits, &weight, sizeof bits);
   bits ^= 1u << 12;
   std::memcpy(&weight, &bits, sizeof bits);
-}
-
-/// What a row is measured on.
-struct Job {
-  Backend& backend;
-  EngineConfig config;
-  SegmenterWeights weights;
-  std::shared_ptr<const Dataset> data;
-  LoaderOptions loader;
-  bool quiet = false;
-  std::optional<Snapshot> start;  // made by the first run, so that others need not make it again
-};
-
-/// Compares with `reference`, if there is one, whose hash of the weights is taken over where the
-/// results are the same. `on_push` is called before each step; a run that is watched so keeps no
-/// results.
-BenchRun run_once(Job& job, const std::string& label, const BenchRun* reference,
-                  bool with_stage_times, const std::function<void()>& on_push = {}) {
-  const EngineConfig& config = job.config;
-  BenchRun run;
-  const auto steps = static_cast<std::size_t>(job.loader.steps);
-  run.losses.reserve(steps);
-  run.step_ends.reserve(steps);
-  Clock::time_point start;
-  Progress progress(label, job.loader.steps, job.quiet);
-  Trainer trainer(job.backend, config, [&](const StepResult& result) {
-    run.step_ends.push_back(std::chrono::duration<double>(Clock::now() - start).count());
-    run.losses.push_back(result.loss);
-    progress.update(run.losses.size(), "");
-  });
-  const bool on_device = config.input_memory == MemoryKind::device;
-  if (job.start) {
-    restore(trainer.scheduler(), on_device, *job.start);
-  } else {
-    trainer.set_frozen(job.weights.encoder);
-    trainer.set_trained(job.weights.decoder);
-    if (on_device) fill_inputs(trainer, config, job.data, job.loader);
-    job.start = snapshot_of(trainer.scheduler(), on_device);
-  }
-  run.plan_hash = full_plan_hash(trainer.scheduler().plan(), job.backend);
-  run.memory_bytes =
-      trainer.scheduler().memory().device_bytes + trainer.scheduler().memory().pinned_bytes;
-
-  start = Clock::now();
-  run_steps(trainer, config, job.data, job.loader, [&] {
-    check_interrupt();
-    if (on_push) on_push();
-  });
-  run.graphs = trainer.scheduler().graphs();
-  run.no_graph_reason = trainer.scheduler().no_graph_reason();
-  if (on_push) return run;
-  run.end = snapshot_of(trainer.scheduler(), false);
-  run.verified = reference != nullptr && same_results(run, *reference);
-  run.weights_sha256 =
-      run.verified ? reference->weights_sha256 : parameters_sha256(trainer.trained());
-  if (with_stage_times) run.stage_seconds = time_stages(trainer.scheduler(), kStageSeconds);
-  return run;
 }
 
 struct Rate {
@@ -183,76 +212,87 @@ Rate steps_per_second(const std::vector<double>& step_ends, std::size_t warmup, 
   return {median, rates.front(), rates.back()};
 }
 
-/// The same job once more, for `seconds`, with timed events and NVML readings: the run that gave
-/// the speed has neither.
-Observation observe(Job& job, const Device& device, double rate, double seconds,
-                    const std::string& label) {
-  if (!device.is_cuda()) return not_observed("the host backend uses no GPU");
-  if (seconds == 0) return not_observed("not asked for: --observe 0");
-  constexpr int kSkipped = 10, kMostTimed = 200;
-  const int steps = std::max(kSkipped + 10, static_cast<int>(rate * seconds));
-  const int stages = static_cast<int>(plan_training(job.config).stages.size());
-  Observer observer(device, stages, kSkipped, std::min(kMostTimed, steps - kSkipped), seconds / 2);
-  job.config.scheduler.stage_timer = observer.timer();
-  const std::uint64_t timed_steps =
-      std::exchange(job.loader.steps, static_cast<std::uint64_t>(steps));
-  run_once(job, label, nullptr, false, [&observer] { observer.on_step(); });
-  job.config.scheduler.stage_timer = nullptr;
-  job.loader.steps = timed_steps;
-  return observer.result();
-}
+/// Runs the row's steps once, from the start, and compares them with the reference.
+Json measure(const BenchOptions& options, const Device& device, Runner& runner,
+             bool with_stage_times) {
+  const Job& job = *runner.job;
+  runner.run(job.loader.steps, runner.schedule);
+  const Rate rate = steps_per_second(runner.step_ends, static_cast<std::size_t>(options.warmup),
+                                     static_cast<std::size_t>(options.steps),
+                                     static_cast<std::size_t>(options.windows));
+  const bool verified = runner.same_as_reference();
+  const std::string weights_sha256 = verified ? job.weights_sha256 : runner.weights_sha256();
+  StageSeconds stage_seconds;
+  if (with_stage_times) stage_seconds = time_stages(runner.scheduler(), kStageSeconds);
 
-struct RowNames {
-  std::string workload;
-  std::int64_t batch = 0;
-  std::string schedule, precision;
-};
-
-Json make_row(const BenchOptions& options, const RowNames& names, const Device& device,
-              const BenchRun& run, const Rate& rate, const Observation& seen) {
   Json stages = Json::object();
   double sum = 0, longest = 0;
-  for (const auto& [name, seconds] : run.stage_seconds) {
+  for (const auto& [name, seconds] : stage_seconds) {
     stages[name] = 1e3 * seconds;
     sum += seconds;
     longest = std::max(longest, seconds);
   }
+  const MemoryPlan& memory = runner.scheduler().memory();
+  const std::string& no_graph_reason = runner.scheduler().no_graph_reason();
   Json row;
-  row["workload"] = names.workload;
-  row["batch"] = names.batch;
+  row["workload"] = job.workload;
+  row["batch"] = job.batch;
   row["image"] = options.image;
   row["classes"] = options.classes;
-  row["schedule"] = names.schedule;
-  row["precision"] = names.precision;
+  row["schedule"] = runner.schedule;
+  row["precision"] = job.precision;
   row["device"] = device.name;
   row["gpu"] = device.is_cuda() ? Json(device.gpu) : Json(nullptr);
   row["driver"] = device.is_cuda() ? Json(device.driver) : Json(nullptr);
-  row["sm_clock_mhz"] = seen.sm_clock_mhz;
-  row["memory_clock_mhz"] = seen.memory_clock_mhz;
+  for (const char* name : {"sm_clock_mhz", "memory_clock_mhz"}) row[name] = nullptr;
   row["input"] = options.input;
   row["workers"] = options.input == "loader" ? options.workers : 0;
-  row["augment"] = names.workload == "classify" ? Json(options.augment) : Json(nullptr);
+  row["augment"] = job.workload == "classify" ? Json(options.augment) : Json(nullptr);
   row["warmup"] = options.warmup;
   row["steps"] = options.steps;
   row["windows"] = options.windows;
   row["steps_per_s"] = {{"median", rate.median}, {"min", rate.min}, {"max", rate.max}};
-  row["images_per_s"] = rate.median * static_cast<double>(names.batch);
+  row["images_per_s"] = rate.median * static_cast<double>(job.batch);
   row["stage_ms"] = stages;
-  row["bound"] = run.stage_seconds.empty() ? Json(nullptr) : Json(sum / longest);
+  row["bound"] = stage_seconds.empty() ? Json(nullptr) : Json(sum / longest);
   row["gain"] = nullptr;  // known once all rows of the batch have run
+  for (const char* name : {"gpu_busy_pct", "nvml_util_pct"}) row[name] = nullptr;
+  row["fuse"] = options.fuse;
+  row["side_lanes"] = side_lanes(options.side_lanes, device);
+  row["graphs"] = runner.scheduler().graphs();
+  if (!no_graph_reason.empty()) row["no_graph_reason"] = no_graph_reason;
+  row["memory_bytes"] = memory.device_bytes + memory.pinned_bytes;
+  row["plan_hash"] = full_plan_hash(runner.scheduler().plan(), *job.backend);
+  row["weights_sha256"] = weights_sha256;
+  row["verified"] = verified;
+  return row;
+}
+
+/// The row's steps on a trainer of its own, for `seconds`, with timed events and NVML readings: the
+/// run that gave the speed has neither.
+Observation observe(const std::shared_ptr<Job>& job, const Device& device, const Json& row,
+                    double seconds) {
+  if (!device.is_cuda()) return not_observed("the host backend uses no GPU");
+  if (seconds == 0) return not_observed("not asked for: --observe 0");
+  constexpr int kSkipped = 10, kMostTimed = 200;
+  const auto rate = row["steps_per_s"]["median"].get<double>();
+  const auto name = row["schedule"].get<std::string>();
+  const int steps = std::max(kSkipped + 10, static_cast<int>(rate * seconds));
+  const int stages = static_cast<int>(plan_training(job->config).stages.size());
+  Observer observer(device, stages, kSkipped, std::min(kMostTimed, steps - kSkipped), seconds / 2);
+  Runner observed(job, name, observer.timer());
+  observed.run(static_cast<std::uint64_t>(steps), name + " observed",
+               [&observer] { observer.on_step(); });
+  return observer.result();
+}
+
+void add_observation(Json& row, const Observation& seen) {
+  row["sm_clock_mhz"] = seen.sm_clock_mhz;
+  row["memory_clock_mhz"] = seen.memory_clock_mhz;
   row["gpu_busy_pct"] = seen.gpu_busy_percent;
   row["nvml_util_pct"] = seen.nvml_percent;
   if (!seen.busy_reason.empty()) row["gpu_busy_reason"] = seen.busy_reason;
   if (!seen.nvml_reason.empty()) row["nvml_util_reason"] = seen.nvml_reason;
-  row["fuse"] = options.fuse;
-  row["side_lanes"] = side_lanes(options.side_lanes, device);
-  row["graphs"] = run.graphs;
-  if (!run.no_graph_reason.empty()) row["no_graph_reason"] = run.no_graph_reason;
-  row["memory_bytes"] = run.memory_bytes;
-  row["plan_hash"] = run.plan_hash;
-  row["weights_sha256"] = run.weights_sha256;
-  row["verified"] = run.verified;
-  return row;
 }
 
 /// Speed of each row over that of the serial row with the same batch and precision.
@@ -323,7 +363,6 @@ Workload segment(const BenchOptions& options, std::int64_t batch) {
   const auto seed = static_cast<std::uint64_t>(options.seed);
   return {"segment",
           segmenter_config(options.image, options.classes, batch),
-          {},
           make_synthetic(options.image, options.classes, seed),
           {}};
 }
@@ -332,7 +371,6 @@ Workload classify(const BenchOptions& options, std::int64_t batch) {
   const auto seed = static_cast<std::uint64_t>(options.seed);
   Workload workload{"classify",
                     published_classifier(options.image, options.classes, batch),
-                    {},
                     make_synthetic_classes(options.image, options.classes, seed),
                     {}};
   EngineConfig& config = workload.config;
@@ -351,39 +389,44 @@ Workload classify(const BenchOptions& options, std::int64_t batch) {
 /// A workload for a batch size.
 using MakeWorkload = Workload (*)(const BenchOptions& options, std::int64_t batch);
 
-void run(const BenchOptions& options, const Options& declared, MakeWorkload make_workload) {
-  if (options.steps < options.windows)
-    throw Error(ErrorCode::usage, fmt::format("--steps is {}; allowed: at least --windows, {}",
-                                              options.steps, options.windows));
-  if (options.augment == "cpu" && options.input == "device")
-    throw Error(ErrorCode::usage,
-                "--augment cpu is done by loader threads; --input device has none");
-  const Device device = open_device(options.device, options.plan);
+using UseRow = std::function<void(std::unique_ptr<Runner>)>;
+
+/// Runs the job's reference, and gives each of its rows to `use`, which may keep it.
+void for_each_row(const std::shared_ptr<Job>& job, const BenchOptions& options, const UseRow& use) {
+  const char* flip = std::getenv("TANDEM_TEST_FLIP_WEIGHT_BIT");
+  {
+    Runner reference(job, "serial");
+    reference.run(job->loader.steps, "reference");
+    take_snapshot(*job, reference.scheduler(), false, job->expected);
+    job->losses = reference.losses;
+    job->weights_sha256 = reference.weights_sha256();
+  }
+  if (flip != nullptr && std::strcmp(flip, "1") == 0) {
+    auto flipped = std::make_shared<SegmenterWeights>(*job->weights);
+    flip_weight_bit(flipped->decoder);
+    job->weights = std::move(flipped);
+    job->start = Memory();
+  }
+  for (const std::string& name : options.schedules) use(std::make_unique<Runner>(job, name));
+}
+
+void for_each_row(const BenchOptions& options, const Device& device, MakeWorkload make_workload,
+                  const UseRow& use) {
   std::vector<Precision> precisions;
   for (const std::string& name : options.precisions) precisions.push_back(precision(name, device));
-  if (!options.json.empty() && options.json != "-") check_writable("--json", options.json);
-  const auto seed = static_cast<std::uint64_t>(options.seed);
-  const char* flip = std::getenv("TANDEM_TEST_FLIP_WEIGHT_BIT");
-  const bool flip_bit = flip != nullptr && std::strcmp(flip, "1") == 0;
-  const bool overlaps = std::any_of(options.schedules.begin(), options.schedules.end(),
-                                    [](const std::string& name) { return name != "serial"; });
-  if (!options.quiet)
-    announce(device, stream_count(plan_training(make_workload(options, 1).config),
-                                  overlaps ? Schedule::overlap : Schedule::serial));
-  watch_interrupt();
-
-  Json rows = Json::array();
   for (const std::int64_t batch : options.batches) {
     Workload workload = make_workload(options, batch);
     EngineConfig& config = workload.config;
     config.momentum = options.momentum != 0;
     config.slots = static_cast<int>(options.slots);
     config.fuse = fuse_options(options.fuse);
+    config.scheduler.schedule = Schedule::serial;
     config.scheduler.side_lanes = side_lanes(options.side_lanes, device);
     config.input_memory = options.input == "device" ? MemoryKind::device : MemoryKind::pinned;
     // The article feeds the bytes as they are.
     if (options.scheme == "torch") config.input_scale = 1.0f;
-    workload.weights = initial_segmenter(config, init_scheme(options.scheme), seed);
+    const auto weights = std::make_shared<const SegmenterWeights>(initial_segmenter(
+        config, init_scheme(options.scheme), static_cast<std::uint64_t>(options.seed)));
     LoaderOptions loader;
     loader.workers = static_cast<int>(options.workers);
     loader.batch = batch;
@@ -398,31 +441,106 @@ void run(const BenchOptions& options, const Options& declared, MakeWorkload make
 
     for (std::size_t p = 0; p < precisions.size(); ++p) {
       config.precision = precisions[p];
-      config.scheduler.schedule = Schedule::serial;
+      const auto job = std::make_shared<Job>();
+      job->workload = workload.name;
+      job->batch = batch;
+      job->precision = options.precisions[p];
       // A backend of its own, so that the plan's hash is of its own algorithms only.
-      const std::unique_ptr<Backend> backend = make_backend(device);
-      const std::string label = fmt::format("batch {} {}", batch, options.precisions[p]);
-      Job job{*backend, config, workload.weights, workload.data, loader, options.quiet, {}};
-      const BenchRun reference = run_once(job, label + " reference", nullptr, false);
-      if (flip_bit) {
-        flip_weight_bit(job.weights.decoder);
-        job.start.reset();
-      }
-      for (const std::string& schedule_name : options.schedules) {
-        job.config.scheduler.schedule = schedule(schedule_name);
-        const BenchRun timed =
-            run_once(job, label + " " + schedule_name, &reference, options.observe > 0);
-        const Rate rate = steps_per_second(
-            timed.step_ends, static_cast<std::size_t>(options.warmup),
-            static_cast<std::size_t>(options.steps), static_cast<std::size_t>(options.windows));
-        const Observation seen = observe(job, device, rate.median, options.observe,
-                                         label + " " + schedule_name + " observed");
-        rows.push_back(make_row(options,
-                                {workload.name, batch, schedule_name, options.precisions[p]},
-                                device, timed, rate, seen));
-      }
+      job->backend = make_backend(device);
+      job->config = config;
+      job->weights = weights;
+      job->data = workload.data;
+      job->loader = loader;
+      job->quiet = options.quiet;
+      job->copies = make_stream(*job->backend, "snapshots");
+      for_each_row(job, options, use);
     }
   }
+}
+
+/// Throws Error{run_failed} where a row is not verified.
+void check_verified(const Json& rows) {
+  const auto wrong = std::count_if(rows.begin(), rows.end(),
+                                   [](const Json& row) { return !row["verified"].get<bool>(); });
+  if (wrong > 0)
+    throw Error(ErrorCode::run_failed,
+                fmt::format("{} of {} differ from an untimed serial run on the same data", wrong,
+                            count_of(static_cast<std::int64_t>(rows.size()), "row")));
+}
+
+/// Of a request to --serve: how long to observe each row.
+double seconds_observed(const std::string& line) {
+  const Json request = Json::parse(line, nullptr, false);
+  if (request == Json::object()) return 0;
+  if (request.is_object() && request.size() == 1 && request.contains("observe") &&
+      request["observe"].is_number()) {
+    const auto seconds = request["observe"].get<double>();
+    if (seconds >= 0 && seconds <= kMostObserved) return seconds;
+  }
+  throw Error(ErrorCode::usage,
+              fmt::format("--serve: the request '{}' is not allowed; allowed: {{}}, or "
+                          "{{\"observe\": SECONDS}} from 0 to {}",
+                          printable(line), kMostObserved));
+}
+
+void print_line(const Json& value) {
+  fmt::print("{}\n", to_text(value));
+  if (std::fflush(stdout) != 0) throw Error(ErrorCode::data, "standard output cannot be written");
+}
+
+/// Keeps every row ready, and measures a block of each for every line of standard input.
+void serve(const BenchOptions& options, const Device& device, MakeWorkload make_workload) {
+  std::vector<std::unique_ptr<Runner>> runners;
+  for_each_row(options, device, make_workload,
+               [&](std::unique_ptr<Runner> runner) { runners.push_back(std::move(runner)); });
+  print_line({{"ready", true}, {"environment", environment()}});
+  Json all = Json::array();
+  for (std::string line; std::getline(std::cin, line);) {
+    const double observed = seconds_observed(line);
+    Json rows = Json::array();
+    for (const auto& runner : runners) {
+      rows.push_back(measure(options, device, *runner, observed > 0));
+      add_observation(rows.back(), observe(runner->job, device, rows.back(), observed));
+    }
+    fill_gains(rows);
+    print_line({{"rows", rows}});
+    all.insert(all.end(), rows.begin(), rows.end());
+  }
+  check_verified(all);
+}
+
+void run(const BenchOptions& options, const Options& declared, MakeWorkload make_workload) {
+  if (options.steps < options.windows)
+    throw Error(ErrorCode::usage, fmt::format("--steps is {}; allowed: at least --windows, {}",
+                                              options.steps, options.windows));
+  if (options.augment == "cpu" && options.input == "device")
+    throw Error(ErrorCode::usage,
+                "--augment cpu is done by loader threads; --input device has none");
+  for (const char* name : {"--json", "--observe"})
+    if (options.serve && declared.given(name))
+      throw Error(ErrorCode::usage, fmt::format("{} is not allowed beside --serve, which {}", name,
+                                                std::strcmp(name, "--json") == 0
+                                                    ? "writes its rows to standard output"
+                                                    : "observes what a request asks for"));
+  const Device device = open_device(options.device, options.plan);
+  for (const std::string& name : options.precisions) precision(name, device);  // refuses
+  if (!options.json.empty() && options.json != "-") check_writable("--json", options.json);
+  const bool overlaps = std::any_of(options.schedules.begin(), options.schedules.end(),
+                                    [](const std::string& name) { return name != "serial"; });
+  if (!options.quiet)
+    announce(device, stream_count(plan_training(make_workload(options, 1).config),
+                                  overlaps ? Schedule::overlap : Schedule::serial));
+  // Between requests nothing is under way that Ctrl-C would have to end in order.
+  if (options.serve) return serve(options, device, make_workload);
+  watch_interrupt();
+
+  Json rows = Json::array();
+  for_each_row(options, device, make_workload, [&](std::unique_ptr<Runner> runner) {
+    const auto job = runner->job;
+    rows.push_back(measure(options, device, *runner, options.observe > 0));
+    runner.reset();  // its memory is for the one that is observed
+    add_observation(rows.back(), observe(job, device, rows.back(), options.observe));
+  });
   fill_gains(rows);
 
   Json json;
@@ -438,12 +556,7 @@ void run(const BenchOptions& options, const Options& declared, MakeWorkload make
                     row["no_graph_reason"].get<std::string>()));
     break;
   }
-  const auto wrong = std::count_if(rows.begin(), rows.end(),
-                                   [](const Json& row) { return !row["verified"].get<bool>(); });
-  if (wrong > 0)
-    throw Error(ErrorCode::run_failed,
-                fmt::format("{} of {} differ from an untimed serial run on the same data", wrong,
-                            count_of(static_cast<std::int64_t>(rows.size()), "row")));
+  check_verified(rows);
 }
 
 void add_workload(CLI::App& bench, Command& selected, const char* name, const char* help,
@@ -472,7 +585,7 @@ void add_workload(CLI::App& bench, Command& selected, const char* name, const ch
                     "no augmentation, in the loader's threads, or as a stage of its own");
   add_device_option(*options, o.device);
   add_plan_option(*options, o.plan);
-  options->real("--observe", o.observe, 0, 3600,
+  options->real("--observe", o.observe, 0, kMostObserved,
                 "seconds of an extra run for busy, NVML and clocks of a GPU; 0: none, and no "
                 "times of the stages");
   options->number("--slots", o.slots, 1, 16, "batches that may wait between two stages");
@@ -482,6 +595,10 @@ void add_workload(CLI::App& bench, Command& selected, const char* name, const ch
   options->real("--lr", o.learning_rate, 0, 1e38, "learning rate");
   options->real("--momentum", o.momentum, 0, 1, "factor of the old velocity");
   options->text("--json", o.json, "FILE|-", "rows with the environment, as JSON");
+  options->flag(
+      "--serve", o.serve,
+      "prepare once, then measure a block of every row for each line of standard input, {} "
+      "or {\"observe\": SECONDS}; one line of JSON a block");
   options->flag("--quiet", o.quiet, "no progress and no notes on standard error");
   app->callback([&selected, values, options, make] {
     selected = [values, options, make] { run(*values, *options, make); };

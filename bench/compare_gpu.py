@@ -44,6 +44,10 @@ LOADER_WORKERS = 8  # of the published experiments
 CPU_AUGMENT_WORKERS = (8, 16)
 LOADER_SECONDS = 4  # times a block's: the batches that wait ready when the clock starts must not matter
 WARM_PROCESSES = 6
+OBSERVED_SECONDS = 1
+# A block's steps are those of so many of its lengths at the best rate of PyTorch's first blocks: Tandem may be
+# that much faster before its blocks get shorter.
+STEPS_OVER_PEER = 2
 
 
 class Failure(Exception):
@@ -57,7 +61,7 @@ def note(text):
 # ------------------------------------------------------------------------------ what is measured
 @dataclasses.dataclass(frozen=True)
 class Ours:
-    """The rows of one run of the program: these schedules, in every precision of the case."""
+    """The rows of one process of the program: these schedules, in every precision of the case."""
     schedules: str
     augment: str = ""  # classify: cpu, gpu
     workers: int = LOADER_WORKERS  # loader threads, with input from a loader
@@ -68,7 +72,7 @@ class Theirs:
     """A row of PyTorch."""
     variant: str
     precision: str
-    blocks: int
+    blocks: int  # at most: see page.contenders()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,20 +130,66 @@ def cases_of(options):
 
 
 # ------------------------------------------------------------------------------ the two sides
+def run_program(command):
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    if result.returncode != 0:
+        raise Failure(f"{shlex.join(command)}: exit {result.returncode}: "
+                      f"{result.stderr.strip() or 'no message'}")
+
+
+class Served:
+    """A process that writes a line of JSON with its environment, then one for each line of JSON it reads."""
+
+    def __init__(self, command):
+        self.command = [str(part) for part in command]
+        self.errors = tempfile.TemporaryFile("w+", encoding="utf-8")
+        self.process = subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        stderr=self.errors, text=True)
+        try:
+            self.environment = self.receive()["environment"]
+        except Failure:
+            self.close()
+            raise
+
+    def failure(self):
+        code = self.process.wait()
+        self.errors.seek(0)
+        return Failure(f"{shlex.join(self.command)}: exit {code}: "
+                       f"{self.errors.read().strip()[-1000:] or 'no message'}")
+
+    def receive(self):
+        line = self.process.stdout.readline()
+        if not line:
+            raise self.failure()
+        return json.loads(line)
+
+    def ask(self, **request):
+        try:
+            self.process.stdin.write(json.dumps(request) + "\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            raise self.failure() from None
+        return self.receive()
+
+    def close(self):
+        """Ends the process. Returns the failure that it ended with, or nothing."""
+        try:
+            self.process.stdin.close()
+        except BrokenPipeError:
+            pass  # it has ended already
+        failure = None if self.process.wait() == 0 else self.failure()
+        self.process.stdout.close()
+        self.errors.close()
+        return failure
+
+
 class Tandem:
-    """One block is one run of the program: it builds, picks its algorithms and warms up, then times."""
+    """Starts the program."""
 
     def __init__(self, program, device, image):
         self.program, self.device, self.image = program, device, image
         self.environment = None
         self.plans = {}  # workload -> plan file
-
-    def run(self, *command):
-        command = [str(part) for part in (self.program, *command)]
-        result = subprocess.run(command, capture_output=True, text=True, check=False)
-        if result.returncode != 0:
-            raise Failure(f"{shlex.join(command)}: exit {result.returncode}: "
-                          f"{result.stderr.strip() or 'no message'}")
 
     def tune(self, folder, cases):
         """Chooses the library's algorithms of these cases by timing them, once, before anything counts."""
@@ -148,53 +198,33 @@ class Tandem:
             batches = sorted({case.batch for case in mine})
             precisions = dict.fromkeys(name for case in mine for name in case.precisions)
             path = pathlib.Path(folder) / f"{workload}.plan.json"
-            self.run("tune", workload, "--device", self.device, "--image", self.image, "--batch",
-                     ",".join(map(str, batches)), "--precision", ",".join(precisions), "--out", path,
-                     "--quiet")
+            run_program([self.program, "tune", workload, "--device", self.device, "--image", str(self.image),
+                         "--batch", ",".join(map(str, batches)), "--precision", ",".join(precisions),
+                         "--out", str(path), "--quiet"])
             self.plans[workload] = path
 
-    def block(self, case, ours, steps, warmup, observe):
-        """Returns the rows of the program, one a schedule and precision; with `observe`, after an extra run
-        of each that reads how busy the GPU was."""
-        with tempfile.TemporaryDirectory() as folder:
-            path = pathlib.Path(folder) / "rows.json"
-            command = ["bench", case.workload, "--device", self.device, "--image", self.image, "--batch",
-                       case.batch, "--schedule", ours.schedules, "--precision",
-                       ",".join(case.precisions), "--input", case.input, "--workers", ours.workers,
-                       "--init-scheme", case.init, "--lr", "1e-3", "--seed", 1, "--warmup", warmup,
-                       "--steps", steps, "--windows", WINDOWS, "--observe", 1 if observe else 0,
-                       "--json", path, "--quiet"]
-            command += ["--augment", ours.augment] if ours.augment else []
-            command += ["--plan", self.plans[case.workload]] if case.workload in self.plans else []
-            self.run(*command)
-            output = json.loads(path.read_text(encoding="utf-8"))
-        self.environment = output["environment"]
-        return output["rows"]
+    def command(self, case, ours, steps):
+        """For rows of so many steps a block; one a schedule and precision."""
+        command = [self.program, "bench", case.workload, "--serve", "--device", self.device, "--image",
+                   self.image, "--batch", case.batch, "--schedule", ours.schedules, "--precision",
+                   ",".join(case.precisions), "--input", case.input, "--workers", ours.workers,
+                   "--init-scheme", case.init, "--lr", "1e-3", "--seed", 1, "--warmup",
+                   max(10, steps // 4), "--steps", steps, "--windows", WINDOWS, "--quiet"]
+        command += ["--augment", ours.augment] if ours.augment else []
+        command += ["--plan", self.plans[case.workload]] if case.workload in self.plans else []
+        return command
+
+    def start(self, case, ours, steps):
+        """Returns a process that is ready to measure: ask() gives {"rows": [...]} of one block."""
+        process = Served(self.command(case, ours, steps))
+        self.environment = process.environment
+        return process
 
 
-class Peer:
-    """A PyTorch peer as a process that measures one block for each line it reads."""
-
-    def __init__(self, python, script, cudnn_benchmark):
-        command = [python, str(HERE / "peers" / script), "--serve"]
-        command += ["--cudnn-benchmark"] if cudnn_benchmark else []
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self.environment = self.receive()["environment"]
-
-    def receive(self):
-        line = self.process.stdout.readline()
-        if not line:
-            raise Failure(f"the PyTorch peer ended with exit {self.process.wait()}")
-        return json.loads(line)
-
-    def ask(self, **request):
-        self.process.stdin.write(json.dumps(request) + "\n")
-        self.process.stdin.flush()
-        return self.receive()
-
-    def close(self):
-        self.process.stdin.close()
-        self.process.wait()
+def start_peer(python, script, cudnn_benchmark):
+    """A PyTorch peer as a process that measures one block of one row for each request."""
+    return Served([python, HERE / "peers" / script, "--serve"]
+                  + (["--cudnn-benchmark"] if cudnn_benchmark else []))
 
 
 # ------------------------------------------------------------------------------ blocks become rows
@@ -237,19 +267,17 @@ class Run:
             out.append(row)
         return out
 
-    def tandem_block(self, tandem, case, ours, rate, observe):
-        """`rate`: how many steps a second to expect. Returns the best rate of the rows."""
-        steps = max(5 * WINDOWS, math.ceil(rate * case.seconds))
-        rows = tandem.block(case, ours, steps, max(10, steps // 4), observe)
-        for row in rows:
+    def tandem_block(self, process, case, ours, observe):
+        """With `observe`, after an extra run of each row that reads how busy the GPU was."""
+        request = {"observe": OBSERVED_SECONDS} if observe else {}
+        for row in process.ask(**request)["rows"]:
             key = ("tandem", case.workload, case.batch, row["precision"], case.input, case.init,
                    row["schedule"], ours.augment or None, ours.workers if case.input == "loader" else 0)
             self.add(row["steps_per_s"]["median"], key, **{name: row.get(name) for name in (
-                "stage_ms", "memory_bytes", "plan_hash", "verified", "gpu_busy_pct", "nvml_util_pct")})
-        return max(row["steps_per_s"]["median"] for row in rows)
+                "steps", "stage_ms", "memory_bytes", "plan_hash", "verified", "gpu_busy_pct", "nvml_util_pct")})
 
     def peer_block(self, peer, case, theirs):
-        """Returns the rate, or 0 for a row that does not run."""
+        """Returns the row so far, or nothing for one that does not run."""
         how, layout, issue = theirs.variant.split()
         workers = LOADER_WORKERS if case.input == "loader" else 0
         augment = None if case.workload == "segment" else "article" if how == "article" else "batched"
@@ -264,37 +292,54 @@ class Run:
                theirs.variant, augment, workers)
         if "error" in reply:
             self.fail(f"{page.describe(dict(zip(page.KEY, key, strict=True)))}: {reply['error']}")
-            return 0.0
+            return None
         self.add(reply["steps_per_s"]["median"], key)
-        return reply["steps_per_s"]["median"]
+        return self.rows[key]
 
     def alternate(self, tandem, peer, case):
         """Blocks of both sides in turn; which goes first alternates too. PyTorch starts, because its rate
-        says how many steps fill the first block of Tandem."""
-        best_of_peer = 0.0
-        rates = {}  # of ours; 0 for what failed, which is not tried again
+        says how many steps a block of Tandem has."""
+        measured = {}  # theirs -> its row with the first block
+        processes = {}  # ours -> its process; nothing for what failed, which is not tried again
 
         def peer_side(block):
-            nonlocal best_of_peer
-            for theirs in case.theirs:
-                if block < theirs.blocks:
-                    best_of_peer = max(best_of_peer, self.peer_block(peer, case, theirs))
+            if block == 0:
+                for theirs in case.theirs:
+                    row = self.peer_block(peer, case, theirs)
+                    if row is not None:
+                        measured[theirs] = dict(row, steps_per_s=page.summarise(row["blocks"]))
+                return
+            wanted = page.contenders(measured.values())
+            for theirs, row in measured.items():
+                if row in wanted and block < theirs.blocks:
+                    self.peer_block(peer, case, theirs)
 
         def tandem_side(block):
+            best = max((page.median(row) for row in measured.values()), default=0)
+            steps = max(5 * WINDOWS, math.ceil(STEPS_OVER_PEER * best * case.seconds))
             for ours in case.ours:
-                expected = rates.get(ours, 1.5 * best_of_peer)
-                if ours in rates and expected == 0:
-                    continue
                 try:
-                    rates[ours] = self.tandem_block(tandem, case, ours, expected, observe=block == 0)
+                    if block == 0:
+                        processes[ours] = None
+                        processes[ours] = tandem.start(case, ours, steps)
+                    if processes[ours]:
+                        self.tandem_block(processes[ours], case, ours, observe=block == 0)
                 except Failure as failure:
-                    rates[ours] = 0.0
+                    if processes[ours]:
+                        processes[ours].close()
+                    processes[ours] = None
                     self.fail(str(failure))
 
-        for block in range(case.blocks):
-            sides = [peer_side, tandem_side]
-            for side in sides if block % 2 == 0 else reversed(sides):
-                side(block)
+        try:
+            for block in range(case.blocks):
+                sides = [peer_side, tandem_side]
+                for side in sides if block % 2 == 0 else reversed(sides):
+                    side(block)
+        finally:
+            for process in filter(None, processes.values()):
+                failure = process.close()
+                if failure:
+                    self.fail(str(failure))
 
 
 def query_gpu():
@@ -350,8 +395,8 @@ def measure(options):
         for case in cases:
             peer = peers.get(case.workload)
             if peer is None:
-                peer = peers[case.workload] = Peer(options.python, PEERS[case.workload],
-                                                   options.cudnn_benchmark)
+                peer = peers[case.workload] = start_peer(options.python, PEERS[case.workload],
+                                                         options.cudnn_benchmark)
                 if case.workload == "segment":  # the other peer draws at random
                     note("PyTorch: do all ways to issue a step give the same losses?")
                     checked = peer.ask(check=dict(image=options.image, device=options.peer_device,
@@ -451,7 +496,8 @@ def parse_options(arguments):
                         help="default tf32,bf16; the first is that of rows in one precision only")
     parser.add_argument("--blocks", type=positive(int), default=page.LEAST_BLOCKS,
                         help=f"of each row (default {page.LEAST_BLOCKS}; rows with a graph, torch.compile "
-                        f"or a loader: at most {page.LEAST_BLOCKS_BESIDE})")
+                        f"or a loader: at most {page.LEAST_BLOCKS_BESIDE}; PyTorch's rows that are clearly "
+                        "not its fastest: 1)")
     parser.add_argument("--seconds", type=positive(float), default=0.25,
                         help=f"of steps in a block (default 0.25; with a loader {LOADER_SECONDS} times that)")
     parser.add_argument("--tune", action="store_true",

@@ -3,10 +3,13 @@
 #include <tandem/engine/buffer.hpp>
 
 namespace tandem {
-namespace {
 
-// Copies between two addresses on the stream and waits.
-void copy_and_wait(StreamRef stream, void* target, void* source, std::size_t bytes) {
+Memory::Memory(Backend& backend, std::size_t bytes, MemoryKind kind, std::string_view purpose)
+    : handle_(UniqueHandle<MemoryTraits>::adopt(
+          {&backend, backend.allocate(bytes, kind, purpose), kind})),
+      bytes_(bytes) {}
+
+void copy_and_wait(StreamRef stream, void* target, const void* source, std::size_t bytes) {
   Operation copy;
   copy.kind = OpKind::copy;
   copy.name = "copy";
@@ -14,19 +17,12 @@ void copy_and_wait(StreamRef stream, void* target, void* source, std::size_t byt
                    {-1, byte_desc(bytes), Access::write, "target"}};
   BoundOperation bound;
   bound.operation = &copy;
-  bound.pointers[0] = source;
+  bound.pointers[0] = const_cast<void*>(source);
   bound.pointers[1] = target;
   bound.stage = "set-up";
   stream.backend->enqueue(stream, bound);
   stream.backend->synchronise(stream);
 }
-
-}  // namespace
-
-Memory::Memory(Backend& backend, std::size_t bytes, MemoryKind kind, std::string_view purpose)
-    : handle_(UniqueHandle<MemoryTraits>::adopt(
-          {&backend, backend.allocate(bytes, kind, purpose), kind})),
-      bytes_(bytes) {}
 
 void upload(StreamRef stream, void* target, const void* source, std::size_t bytes) {
   if (!stream.backend->executes() || bytes == 0) return;
@@ -38,7 +34,7 @@ void upload(StreamRef stream, void* target, const void* source, std::size_t byte
 void download(StreamRef stream, void* target, const void* source, std::size_t bytes) {
   if (!stream.backend->executes() || bytes == 0) return;
   Memory staging(*stream.backend, bytes, MemoryKind::pinned, "staging for a download");
-  copy_and_wait(stream, staging.data(), const_cast<void*>(source), bytes);
+  copy_and_wait(stream, staging.data(), source, bytes);
   std::memcpy(target, staging.data(), bytes);
 }
 

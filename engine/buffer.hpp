@@ -4,7 +4,6 @@
 
 #include <cstddef>
 #include <string_view>
-
 #include <tandem/engine/backend.hpp>
 #include <tandem/engine/unique_handle.hpp>
 
@@ -34,6 +33,9 @@ class Memory {
   UniqueHandle<MemoryTraits> handle_;
   std::size_t bytes_ = 0;
 };
+
+/// Copies between two addresses of the backend's memory and waits. For set-up and inspection.
+void copy_and_wait(StreamRef stream, void* target, const void* source, std::size_t bytes);
 
 /// Copies host bytes to `target` through pinned memory and waits. For set-up.
 void upload(StreamRef stream, void* target, const void* source, std::size_t bytes);

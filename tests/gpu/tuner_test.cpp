@@ -3,10 +3,12 @@
 // with the table uses.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 #include <string>
 #include <tandem/engine/backend_cuda.hpp>
 #include <tandem/engine/error.hpp>
+#include <tandem/engine/fuse.hpp>
 #include <tandem/engine/tuner.hpp>
 #include <tandem/models/segmenter.hpp>
 #include <tandem/models/trainer.hpp>
@@ -36,7 +38,9 @@ class Tuner : public test::GpuTest {};
 TEST_F(Tuner, ChoosesForEveryLibraryCallAndTheBackendFollows) {
   for (const Precision precision : {Precision::fp32, Precision::tf32, Precision::bf16}) {
     SCOPED_TRACE(name_of(precision));
-    const Plan plan = plan_training(small_config(precision));
+    EngineConfig config = small_config(precision);
+    config.fuse = kFuseAll;
+    const Plan plan = plan_training(config);
     std::size_t calls = 0;
     const TuneResult tuned =
         tune_algorithms({plan}, 0, [&](std::size_t done, std::size_t total, const std::string& p) {
@@ -51,6 +55,11 @@ TEST_F(Tuner, ChoosesForEveryLibraryCallAndTheBackendFollows) {
       EXPECT_GT(p.candidates, 0) << p.problem;
       EXPECT_GT(p.chosen_us, 0) << p.problem;
     }
+
+    // Of the five transposed convolutions; the gradient of the head is no product.
+    const std::set<std::string> names = problems(tuned.table);
+    const auto is_update = [](const std::string& p) { return p.find(" update") != p.npos; };
+    EXPECT_EQ(std::count_if(names.begin(), names.end(), is_update), 5);
 
     const auto plain = make_cuda_backend();
     plain->prepare(plan);

@@ -176,15 +176,29 @@ class Judgement(unittest.TestCase):
     def test_too_few_blocks(self):
         for values, blocks in (({"engine": "tandem", "batch": 8}, 4),
                                ({"variant": "eager nhwc serial"}, 4),
-                               ({"workload": "classify", "variant": "article nchw piped"}, 4),
-                               ({"variant": "compile nhwc graph"}, 2),
-                               ({"workload": "classify", "input": "loader"}, 2)):
+                               ({"variant": "eager nchw piped", "batch": 32}, 4),
+                               ({"variant": "eager nchw serial", "batch": 32}, 0),
+                               ({"workload": "classify", "variant": "article nchw piped", "batch": 32}, 4),
+                               ({"workload": "classify", "variant": "article nchw serial", "batch": 32}, 0),
+                               ({"variant": "compile nhwc forked", "precision": "tf32"}, 2),
+                               ({"variant": "compile nhwc graph", "precision": "tf32"}, 0),
+                               ({"workload": "classify", "input": "loader"}, 2),
+                               ({"workload": "classify", "input": "loader",
+                                 "variant": "article nchw serial"}, 2)):
             self.run_ = make_run()
             row = self.row(**values)
             row["blocks"] = [500.0] * (blocks + 1)
             self.assertTrue(page.judge(self.run_)["valid"], values)
             row["blocks"] = [500.0] * blocks
             self.expect_gap(f"{page.describe(row)} has {blocks} blocks")
+
+    def test_the_blocks_of_a_goal(self):
+        self.assertEqual(page.judge(self.run_)["goals"][0]["blocks"], "5 and 5")
+        self.row(variant="eager nchw serial", batch=8)["blocks"] = [278.6]
+        verdict = page.judge(self.run_)
+        self.assertEqual(verdict["goals"][0]["blocks"], "5 and 1")
+        self.assertIn("eager nchw serial (blocks: 5 and 1)", page.goal_sentence(verdict["goals"][0]))
+        self.expect_gap("has 1 blocks; it counts from 5")
 
     def test_another_gpu(self):
         self.run_["environment"]["gpu"] = "NVIDIA A10G"
@@ -230,7 +244,7 @@ class Page(unittest.TestCase):
                       "278.6 (eager nchw serial) | 2.15 | 517.7 (compile nhwc forked) | 1.16 |", text)
         self.assertIn("| tf32 | 8 | overlap | 0.010 | 0.500 | 1.500 | 1.33 | 1.20 | 1024 |", text)
         self.assertIn("| 8 | tandem | overlap | 8 | tf32 | 91.0 |", text)
-        self.assertIn("3 blocks for rows with a graph", text)
+        self.assertIn("3 blocks for PyTorch's rows with a graph", text)
         self.assertIn("It counts.", text)
 
     def test_classifier(self):
@@ -326,31 +340,52 @@ class FakeTandem:
     """Stands for the program: a block that observes reads the GPU, the others do not."""
     plans = {}
 
-    def __init__(self, fails=()):
-        self.blocks, self.fails = [], fails
+    def __init__(self, fails=(), content=True):
+        self.started, self.blocks, self.closed = [], [], []
+        self.fails, self.content = fails, content
 
-    def block(self, case, ours, steps, warmup, observe):
-        self.blocks.append((case, ours, steps, observe))
-        if ours.augment in self.fails:
-            raise compare_gpu.Failure(f"{ours.augment}: {steps} steps are too many")
-        seen = {"gpu_busy_pct": 97.0, "nvml_util_pct": 0.0} if observe else {
-            "gpu_busy_pct": None, "nvml_util_pct": None}
-        stages = {"copy": 0.01, page.FIRST_STAGE[case.workload]: 0.5, "train": 1.5}
-        if ours.augment == "cpu":
-            del stages["augment"]
-        return [{"precision": precision, "schedule": schedule, "steps_per_s": {"median": 800.0},
-                 "stage_ms": stages, "memory_bytes": 1 << 30, "plan_hash": "ab" * 32, "verified": True,
-                 **seen}
-                for precision in case.precisions for schedule in ours.schedules.split(",")]
+    def start(self, case, ours, steps):
+        self.started.append((ours, steps))
+        return FakeProcess(self, case, ours)
+
+
+class FakeProcess:
+    def __init__(self, program, case, ours):
+        self.program, self.case, self.ours = program, case, ours
+
+    def ask(self, **request):
+        case, ours = self.case, self.ours
+        self.program.blocks.append((ours, request))
+        if ours.augment in self.program.fails:
+            raise compare_gpu.Failure(f"{ours.augment}: too slow")
+        seen = {"gpu_busy_pct": None, "nvml_util_pct": None, "stage_ms": {}}
+        if request == {"observe": 1}:
+            stages = {"copy": 0.01, page.FIRST_STAGE[case.workload]: 0.5, "train": 1.5}
+            if ours.augment == "cpu":
+                del stages["augment"]
+            seen = {"gpu_busy_pct": 97.0, "nvml_util_pct": 0.0, "stage_ms": stages}
+        return {"rows": [
+            {"precision": precision, "schedule": schedule, "steps_per_s": {"median": 800.0},
+             "memory_bytes": 1 << 30, "plan_hash": "ab" * 32, "verified": self.program.content, **seen}
+            for precision in case.precisions for schedule in ours.schedules.split(",")]}
+
+    def close(self):
+        self.program.closed.append(self.ours)
+        return None if self.program.content else compare_gpu.Failure("exit 1: rows differ")
 
 
 class FakePeer:
-    def __init__(self):
-        self.configs = []
+    """`rates`: of variants, where they are not 300; of all blocks, or a list with one each."""
+
+    def __init__(self, rates=None):
+        self.configs, self.rates = [], rates or {}
 
     def ask(self, config, **_):
+        how = "article" if config.get("augment") == "article" else "compile" if config["compile"] else "eager"
+        before = self.configs.count(config)
         self.configs.append(config)
-        return {"steps_per_s": {"median": 300.0}}
+        rate = self.rates.get(f"{how} {config['layout']} {config['issue']}", 300.0)
+        return {"steps_per_s": {"median": rate[before] if isinstance(rate, list) else rate}}
 
 
 def cases(*arguments):
@@ -359,10 +394,10 @@ def cases(*arguments):
 
 
 class Blocks(unittest.TestCase):
-    def alternate(self, *arguments, fails=()):
+    def alternate(self, *arguments, rates=None, **program):
         """The finished rows of the first case, and the fakes that gave them."""
         run, (case, *_) = cases(*arguments)
-        tandem, peer = FakeTandem(fails), FakePeer()
+        tandem, peer = FakeTandem(**program), FakePeer(rates)
         run.alternate(tandem, peer, case)
         return run, tandem, peer
 
@@ -370,7 +405,7 @@ class Blocks(unittest.TestCase):
         for arguments in (("--segment", "8"), ("--classify", "128"), ("--classify-loader", "32")):
             run, _, peer = self.alternate(*arguments)
             result = {"rows": run.finished(), "failures": run.failures, "environment": {"gpu": "NVIDIA H200"}}
-            self.assertFalse([gap for gap in page.judge(result)["gaps"] if "blocks" in gap])
+            self.assertFalse([gap for gap in page.judge(result)["gaps"] if "block" in gap])
             self.assertEqual(run.failures, [])
             self.assertEqual(len({json.dumps(config, sort_keys=True) for config in peer.configs}),
                              len(page.select(result["rows"], engine="pytorch")))
@@ -390,50 +425,91 @@ class Blocks(unittest.TestCase):
             ("tandem", "gpu"): 3, ("tandem", "cpu"): 2, ("pytorch", "article"): 2})
 
     def test_rows_use_the_algorithms_that_were_tuned(self):
-        commands = []
-
-        class Program(compare_gpu.Tandem):
-            def run(self, *command):
-                commands.append([str(part) for part in command])
-                if command[0] == "bench":
-                    path = command[command.index("--json") + 1]
-                    path.write_text(json.dumps({"environment": {}, "rows": []}), encoding="utf-8")
+        def plan_of(program, case):
+            command = program.command(case, case.ours[0], 10)
+            return str(command[command.index("--plan") + 1]) if "--plan" in command else None
 
         options = compare_gpu.parse_options(["--tandem", sys.executable, "--tune", "--segment", "8,32",
                                              "--classify", "8"])
         self.assertTrue(options.tune)
         cases = compare_gpu.cases_of(options)
-        program = Program("tandem", "cuda:0", 256)
-        program.block(cases[0], cases[0].ours[0], 10, 5, False)
-        self.assertNotIn("--plan", commands.pop())
-        program.tune("folder", cases)
-        self.assertEqual([command[:2] for command in commands], [["tune", "segment"], ["tune", "classify"]])
+        program = compare_gpu.Tandem("tandem", "cuda:0", 256)
+        self.assertEqual([plan_of(program, case) for case in cases], [None] * 3)
+        with mock.patch.object(compare_gpu, "run_program") as run_program:
+            program.tune("folder", cases)
+        commands = [call.args[0] for call in run_program.call_args_list]
+        self.assertEqual([command[:3] for command in commands],
+                         [["tandem", "tune", "segment"], ["tandem", "tune", "classify"]])
         self.assertEqual(commands[0][commands[0].index("--batch") + 1], "8,32")
         self.assertEqual(commands[0][commands[0].index("--precision") + 1], "tf32,bf16")
         for case in cases:
-            program.block(case, case.ours[0], 10, 5, False)
-            self.assertEqual(commands[-1][commands[-1].index("--plan") + 1], f"folder/{case.workload}.plan.json")
+            self.assertEqual(plan_of(program, case), f"folder/{case.workload}.plan.json")
+            # What is tuned is what is measured: neither says anything about putting operations together.
+            for command in (*commands, program.command(case, case.ours[0], 10)):
+                self.assertFalse({"--fuse", "--side-lanes"} & set(command))
         self.assertIn("`tandem tune` has timed", page.page([{**make_run(), "settings": {
             **make_run()["settings"], "tuned": True}}]))
 
     def test_one_block_of_a_row_observes_the_gpu(self):
         run, tandem, _ = self.alternate("--classify", "8")
-        self.assertEqual([observe for *_, observe in tandem.blocks], [True] + [False] * 4)
+        self.assertEqual([request for _, request in tandem.blocks], [{"observe": 1}] + [{}] * 4)
         rows = page.select(run.finished(), engine="tandem")
         for row in rows:
             self.assertEqual(len(row["blocks"]), 5)
             self.assertEqual((row["gpu_busy_pct"], row["nvml_util_pct"]), (97.0, 0.0))
         self.assertIn("| 1024 | 97 | 0 | `abababababab` |", page.stage_table(rows))
 
-    def test_steps_fill_a_block_at_the_rate_of_the_last_one(self):
-        _, tandem, _ = self.alternate("--classify", "8", "--seconds", "0.5")
-        self.assertEqual([steps for _, _, steps, _ in tandem.blocks], [225, 400, 400, 400, 400])
+    def test_one_process_for_all_blocks_of_a_case(self):
+        for arguments, rates, steps in (
+                (("--classify", "8", "--seconds", "0.5"), {"eager nhwc forked": 420.0}, 420),
+                (("--classify", "8"), {}, 150),
+                (("--segment", "128", "--seconds", "0.01"), {}, 15)):  # five for each window
+            run, tandem, _ = self.alternate(*arguments, rates=rates)
+            self.assertEqual([steps for _, steps in tandem.started], [steps])
+            self.assertEqual(tandem.closed, [ours for ours, _ in tandem.started])
+            self.assertEqual(run.failures, [])
+
+    def blocks_of(self, *arguments, **more):
+        run, _, _ = self.alternate(*arguments, **more)
+        return {(row["variant"], row["precision"]): len(row["blocks"])
+                for row in page.select(run.finished(), engine="pytorch")}
+
+    def test_rows_of_pytorch_that_are_behind_have_one_block(self):
+        found = self.blocks_of("--classify", "8", rates={
+            "eager nchw serial": 284.0, "eager nchw piped": 286.0, "eager nhwc graph": 500.0,
+            "compile nhwc graph": 1000.0, "compile nhwc forked": 951.0, "article nchw serial": 50.0,
+            "article nchw piped": 80.0})
+        for precision in ("tf32", "bf16"):
+            self.assertEqual({variant: blocks for (variant, of), blocks in found.items()
+                              if of == precision and not variant.startswith("article")}, {
+                "eager nchw serial": 1, "eager nchw piped": 5, "eager nhwc serial": 5,
+                "eager nhwc piped": 5, "eager nhwc graph": 1, "eager nhwc forked": 1,
+                "compile nhwc graph": 3, "compile nhwc forked": 3})
+        self.assertEqual((found["article nchw serial", "tf32"], found["article nchw piped", "tf32"]), (5, 5))
+
+    def test_the_first_block_decides(self):
+        found = self.blocks_of("--segment", "8", "--eager-only", rates={
+            "eager nchw serial": [310.0] + [10.0] * 4, "eager nchw piped": [290.0] + [9000.0] * 4})
+        self.assertEqual(set(found.values()), {1, 5})
+        self.assertEqual(found["eager nchw serial", "tf32"], 5)
+        self.assertEqual(found["eager nchw piped", "tf32"], 1)
+
+    def test_rows_with_a_loader_are_all_measured_again(self):
+        for job in ("--segment-loader", "--classify-loader"):
+            found = self.blocks_of(job, "32", rates={"eager nchw serial": 30.0, "article nchw serial": 30.0})
+            self.assertEqual(set(found.values()), {3})
 
     def test_what_failed_is_not_tried_again(self):
         run, tandem, _ = self.alternate("--classify-loader", "32", fails=("cpu",))
-        self.assertEqual(sum(ours.augment == "cpu" for _, ours, _, _ in tandem.blocks), 2)  # 8 and 16 threads
-        self.assertEqual(sum(ours.augment == "gpu" for _, ours, _, _ in tandem.blocks), 3)
+        self.assertEqual(sum(ours.augment == "cpu" for ours, _ in tandem.blocks), 2)  # 8 and 16 threads
+        self.assertEqual(sum(ours.augment == "gpu" for ours, _ in tandem.blocks), 3)
+        self.assertEqual(len(tandem.closed), 3)
         self.assertTrue(run.failures)
+
+    def test_a_program_that_is_not_content(self):
+        run, _, _ = self.alternate("--segment", "8", content=False)
+        self.assertEqual(run.failures, ["exit 1: rows differ"])
+        self.assertFalse(any(row["verified"] for row in page.select(run.finished(), engine="tandem")))
 
     def test_a_plan_that_changes(self):
         run, (case, *_) = cases("--segment", "8")
@@ -453,10 +529,10 @@ class Results(unittest.TestCase):
         class Stopped(FakeTandem):
             environment = None
 
-            def block(self, case, *arguments):
+            def start(self, case, *arguments):
                 if case.workload == "classify":
                     raise KeyboardInterrupt
-                return super().block(case, *arguments)
+                return super().start(case, *arguments)
 
         class PeerProcess(FakePeer):
             environment = {"gpu": None, "torch": "2", "cuda": "13", "cudnn": 9, "python": "3"}
@@ -471,12 +547,52 @@ class Results(unittest.TestCase):
             path = pathlib.Path(folder) / "results.json"
             options = compare_gpu.parse_options(["--tandem", sys.executable, "--json", str(path)])
             with mock.patch.object(compare_gpu, "Tandem", lambda *_: Stopped()), \
-                    mock.patch.object(compare_gpu, "Peer", lambda *_: PeerProcess()), \
+                    mock.patch.object(compare_gpu, "start_peer", lambda *_: PeerProcess()), \
                     self.assertRaises(KeyboardInterrupt):
                 compare_gpu.measure(options)
             rows = json.loads(path.read_text())["rows"]
         self.assertEqual({(row["workload"], row["batch"]) for row in rows},
                          {("segment", 8), ("segment", 32), ("segment", 128)})
+
+
+SERVER = """
+import json, sys
+print(json.dumps({"environment": {"commit": "abc"}}), flush=True)
+for number, line in enumerate(sys.stdin):
+    if number == int(sys.argv[1]):
+        sys.exit("the disk is full")
+    print(json.dumps({"number": number, "request": json.loads(line)}), flush=True)
+sys.exit(int(sys.argv[2]))
+"""
+
+
+class Processes(unittest.TestCase):
+    """With a small program that answers."""
+
+    def start(self, dies_at, exit_code):
+        return compare_gpu.Served([sys.executable, "-c", SERVER, dies_at, exit_code])
+
+    def test_a_process_stays_for_all_requests(self):
+        for code in (0, 1):
+            process = self.start(9, code)
+            self.assertEqual(process.environment, {"commit": "abc"})
+            for number in range(3):
+                self.assertEqual(process.ask(observe=number), {"number": number,
+                                                               "request": {"observe": number}})
+            failure = process.close()
+            self.assertEqual("exit 1: no message" in str(failure), code == 1, failure)
+
+    def test_a_process_that_ends_says_why(self):
+        process = self.start(1, 0)
+        process.ask()
+        for _ in range(2):  # the second request meets no process any more
+            with self.assertRaisesRegex(compare_gpu.Failure, "exit 1: the disk is full"):
+                process.ask()
+        self.assertIn("the disk is full", str(process.close()))
+
+    def test_a_program_that_does_not_start(self):
+        with self.assertRaisesRegex(compare_gpu.Failure, "exit 4: no message"):
+            compare_gpu.Served([sys.executable, "-c", "raise SystemExit(4)"])
 
 
 class Warm(unittest.TestCase):

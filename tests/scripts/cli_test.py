@@ -664,6 +664,102 @@ class CommandLine(unittest.TestCase):
                              [False, False])
             self.assertIn("tandem: 2 of 2 rows differ", result.stderr)
 
+    # --- bench --serve ---------------------------------------------------------------------------
+
+    def serve(self, lines, *arguments, environment=None):
+        """What was written, line by line, and the result."""
+        result = subprocess.run([PROGRAM, *map(str, self.bench("--serve", *arguments))], cwd=self.folder,
+                                input=lines, text=True, capture_output=True, timeout=300,
+                                env={**os.environ, **(environment or {})})
+        return [json.loads(line) for line in result.stdout.splitlines()], result
+
+    def test_serve_measures_the_same_rows_block_after_block(self):
+        for batches, arguments in (((1, 2), ("--input", "device")), ((2,), ("--momentum", 0.9))):
+            (ready, *blocks), result = self.serve(
+                '{}\n{"observe": 0.5}\n{}\n', *arguments, "--batch", ",".join(map(str, batches)),
+                "--schedule", "serial,overlap,graph")
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertIs(ready["ready"], True)
+            self.assertLessEqual({"cpu", "version", "commit"}, ready["environment"].keys())
+            self.assertEqual(len(blocks), 3)
+            for number, block in enumerate(blocks):
+                self.assertEqual([(row["batch"], row["schedule"]) for row in block["rows"]],
+                                 [(batch, name) for batch in batches for name in ("serial", "overlap", "graph")])
+                for row, first in zip(block["rows"], blocks[0]["rows"]):
+                    self.assertLessEqual(ROW_KEYS, row.keys())
+                    self.assertIs(row["verified"], True)
+                    for name in ("weights_sha256", "plan_hash", "memory_bytes", "steps"):
+                        self.assertEqual(row[name], first[name])
+                    # Only where the request asks for them; what runs then leaves no trace.
+                    self.assertEqual(list(row["stage_ms"]), ["copy", "encode", "train"] if number == 1 else [])
+
+    def test_serve_is_bench_in_another_order(self):
+        (_, block), _ = self.serve("{}\n")
+        rows = json.loads(self.succeed(*self.bench("--json", "-")).stdout)["rows"]
+        self.assertEqual([row.keys() for row in block["rows"]], [row.keys() for row in rows])
+        self.assertEqual([row["weights_sha256"] for row in block["rows"]], [row["weights_sha256"] for row in rows])
+
+    def test_serve_classifies(self):
+        for augment in ("gpu", "cpu"):
+            result = subprocess.run(
+                [PROGRAM, "bench", "classify", "--serve", "--image", "32", "--batch", "2", "--steps", "6",
+                 "--windows", "3", "--warmup", "2", "--device", "host", "--augment", augment],
+                input="{}\n" * 3, text=True, capture_output=True, timeout=300, check=True)
+            hashes = {row["weights_sha256"] for line in result.stdout.splitlines()[1:]
+                      for row in json.loads(line)["rows"] if row["verified"]}
+            self.assertEqual((len(result.stdout.splitlines()), len(hashes)), (4, 1), result.stdout)
+
+    def test_serve_sees_a_wrong_bit(self):
+        (_, *blocks), result = self.serve("{}\n{}\n{}\n", environment={"TANDEM_TEST_FLIP_WEIGHT_BIT": "1"})
+        self.assertEqual(result.returncode, 1)
+        self.assertEqual([[row["verified"] for row in block["rows"]] for block in blocks], [[False] * 2] * 3)
+        self.assertIn("tandem: 6 of 6 rows differ", result.stderr)
+
+    def test_serve_without_a_request(self):
+        lines, result = self.serve("")
+        self.assertEqual((result.returncode, [list(line) for line in lines]), (0, [["ready", "environment"]]))
+
+    def test_serve_refuses_what_is_no_request(self):
+        for request in ("", "hello", "[]", "null", '{"observe": -1}', '{"observe": 3601}', '{"observe": "1"}',
+                        '{"observe": null}', '{"other": 1}', '{"observe": 1, "other": 1}', '{} {}'):
+            lines, result = self.serve(f"{{}}\n{request}\n{{}}\n", "--quiet")
+            self.assertEqual((result.returncode, len(lines)), (2, 2), request)
+            self.assertEqual(result.stderr.count("\n"), 1, result.stderr)
+            self.assertIn(f"the request '{request}' is not allowed", result.stderr)
+        self.refuse(2, ["--json", "--serve"], *self.bench("--serve", "--json", "-"))
+        self.refuse(2, ["--observe", "--serve"], *self.bench("--serve", "--observe", 1))
+
+    def test_compare_gpu_asks_for_blocks(self):
+        """With a program in the place of Python that says what a PyTorch peer could."""
+        python = self.folder / "python"
+        python.write_text(f"""#!{sys.executable}
+import json, sys
+def reply(value):
+    print(json.dumps(value), flush=True)
+reply({{"environment": {{"gpu": None, "torch": "2", "cuda": "13", "cudnn": 9, "python": "3"}}}})
+for line in sys.stdin:
+    request = json.loads(line)
+    rate = 100.0 if request.get("config", {{}}).get("layout") == "nchw" else 50.0
+    reply({{"steps_per_s": {{"median": rate}}}} if "config" in request else {{"wrong": []}})
+""")
+        python.chmod(0o755)
+        result = subprocess.run(
+            [sys.executable, DOCS.parent / "bench/compare_gpu.py", "--tandem", PROGRAM, "--python", python,
+             "--device", "host", "--image", "32", "--precision", "fp32", "--segment", "1", "--classify-loader",
+             "2", "--blocks", "3", "--seconds", "0.02", "--json", self.folder / "results.json"],
+            text=True, capture_output=True, timeout=300)
+        self.assertEqual(result.returncode, 3, result.stderr)
+        self.assertNotIn("FAILED", result.stdout + result.stderr)
+        rows = json.loads((self.folder / "results.json").read_text())["rows"]
+        self.assertEqual({(row["variant"], len(row["blocks"])) for row in rows if row["input"] == "device"},
+                         {("serial", 3), ("overlap", 3), ("graph", 3), ("eager nchw serial", 3),
+                          ("eager nhwc serial", 1)})
+        self.assertEqual(len([row for row in rows if row["input"] == "loader"]), 6)
+        for row in rows:
+            if row["engine"] == "tandem":
+                self.assertIs(row["verified"], True)
+                self.assertIn("train", row["stage_ms"])
+
     # --- classification --------------------------------------------------------------------------
 
     def test_classify_is_the_same_in_every_order_and_place(self):

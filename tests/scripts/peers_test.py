@@ -114,7 +114,9 @@ class Peers(unittest.TestCase):
             for row in rows:
                 found.setdefault((row["workload"], row["input"]), []).append(
                     (row["variant"], row["augment"], row["workers"]))
-                self.assertEqual(len(row["blocks"]), 2)
+                # Of PyTorch's rows on the device only those near the best are measured twice.
+                least = 1 if (row["engine"], row["input"]) == ("pytorch", "device") else 2
+                self.assertIn(len(row["blocks"]), range(least, 3))
                 if row["engine"] == "tandem":
                     self.assertTrue(row["verified"])
             self.assertEqual({case: sorted(found[case], key=str) for case in found},
