@@ -22,7 +22,6 @@ constexpr double kLabelGap = 24;  // between the labels of an axis
 constexpr double kBarStep = 26, kBar = 16;
 /// The first is larger, so that it shows behind others where they have the same values.
 constexpr double kPoints[] = {5, 3.75, 2.5};
-constexpr std::size_t kColours = 8;
 
 std::string open_svg(double height, const std::string& label) {
   return fmt::format("<svg viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"{}\">\n", kWidth, height,
@@ -182,7 +181,7 @@ std::string render(const ShareChart& chart) {
       out += fmt::format(
           "<rect class=\"part s{}\" data-series=\"{}\" data-x=\"{}\" data-y=\"{}\" x=\"{:.2f}\" "
           "y=\"{:.2f}\" width=\"{:.2f}\" height=\"{}\"><title>{}</title></rect>\n",
-          part % kColours, escape(chart.parts[part]), escape(bar.name), bar.values[part], x, y,
+          part % kPartColours, escape(chart.parts[part]), escape(bar.name), bar.values[part], x, y,
           width, kBar,
           escape(fmt::format("{}, batch {}: {:.3f} {}, {:.1f} %", chart.parts[part], bar.name,
                              bar.values[part], chart.unit, 100 * bar.values[part] / whole)));
@@ -193,9 +192,36 @@ std::string render(const ShareChart& chart) {
   std::vector<LegendEntry> entries;
   for (std::size_t part = 0; part < chart.parts.size(); ++part)
     entries.push_back(
-        {chart.parts[part],
-         fmt::format("<rect class=\"part s{}\" width=\"12\" height=\"12\"/>", part % kColours)});
+        {chart.parts[part], fmt::format("<rect class=\"part s{}\" width=\"12\" height=\"12\"/>",
+                                        part % kPartColours)});
   return out + "</svg>\n" + legend(entries);
+}
+
+ShareChart with_few_parts(const ShareChart& chart, std::size_t most) {
+  if (chart.parts.size() <= most) return chart;
+  std::vector<double> shares(chart.parts.size(), 0.0);
+  for (const ShareChart::Bar& bar : chart.bars)
+    for (std::size_t part = 0; part < shares.size(); ++part)
+      shares[part] += bar.values[part] / std::accumulate(bar.values.begin(), bar.values.end(), 0.0);
+  std::vector<std::size_t> kept(shares.size());
+  std::iota(kept.begin(), kept.end(), std::size_t{0});
+  std::stable_sort(kept.begin(), kept.end(),
+                   [&](std::size_t a, std::size_t b) { return shares[a] > shares[b]; });
+  kept.resize(most - 1);
+  std::sort(kept.begin(), kept.end());
+
+  ShareChart few{chart.label, chart.unit, {}, {}};
+  for (const std::size_t part : kept) few.parts.push_back(chart.parts[part]);
+  few.parts.push_back("others");
+  for (const ShareChart::Bar& bar : chart.bars) {
+    ShareChart::Bar& fewer = few.bars.emplace_back(ShareChart::Bar{bar.name, {}});
+    for (const std::size_t part : kept) fewer.values.push_back(bar.values[part]);
+    double others = 0;
+    for (std::size_t part = 0; part < bar.values.size(); ++part)
+      if (!std::binary_search(kept.begin(), kept.end(), part)) others += bar.values[part];
+    fewer.values.push_back(others);
+  }
+  return few;
 }
 
 }  // namespace tandem::program

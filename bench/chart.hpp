@@ -51,5 +51,10 @@ struct ShareChart {
   std::vector<Bar> bars;
 };
 std::string render(const ShareChart& chart);
+/// With at most `most` parts: if there are more, the `most` - 1 with the largest shares, in their
+/// order, and "others". `most` is at least 2.
+ShareChart with_few_parts(const ShareChart& chart, std::size_t most);
+/// So many parts have a colour each.
+inline constexpr std::size_t kPartColours = 8;
 
 }  // namespace tandem::program

@@ -74,7 +74,8 @@ table { border-collapse: collapse; font-size: .875rem; font-variant-numeric: tab
 caption { text-align: left; padding-bottom: .25rem; font-size: .875rem; white-space: nowrap; }
 th, td { padding: .3rem .6rem; border-bottom: 1px solid var(--line); text-align: left;
   vertical-align: baseline; font-weight: normal; overflow-wrap: normal; }
-thead th { border-bottom: 2px solid var(--line); vertical-align: bottom; font-weight: 600; }
+thead th { border-bottom: 2px solid var(--line); vertical-align: bottom; font-weight: 600; max-width: 11rem; }
+thead .n { white-space: normal; }
 tbody th { font-weight: 600; }
 .n { text-align: right; white-space: nowrap; }
 .spread { display: block; font-size: .75rem; }
@@ -167,6 +168,9 @@ struct ShareRow {
   NamedValues parts;
 };
 
+/// So many columns of parts have room beside each other; more stand one below the other.
+constexpr std::size_t kPartColumns = 4;
+
 /// Rows of which all parts are 0 are left out; empty where none is left.
 std::string share_figure(const std::string& caption, const std::string& unit, double unit_size,
                          std::vector<ShareRow> rows) {
@@ -179,25 +183,42 @@ std::string share_figure(const std::string& caption, const std::string& unit, do
     for (const auto& [name, value] : row.parts)
       if (std::find(chart.parts.begin(), chart.parts.end(), name) == chart.parts.end())
         chart.parts.push_back(name);
-  html::Table table{fmt::format("{}, {}", caption, unit), {"batch"}, {}, 0};
-  table.header.insert(table.header.end(), chart.parts.begin(), chart.parts.end());
-  table.header.push_back("sum");
+  std::vector<std::vector<std::string>> cells;  // of each row: its parts, and their sum
   for (const ShareRow& row : rows) {
     const double sum = sum_of(row.parts);
-    ShareChart::Bar bar{fmt::format("{}", row.batch), std::vector<double>(chart.parts.size(), 0.0)};
-    std::vector<std::string> cells{batch_cell(row.batch)};
+    ShareChart::Bar& bar = chart.bars.emplace_back(
+        ShareChart::Bar{fmt::format("{}", row.batch), std::vector<double>(chart.parts.size())});
+    std::vector<std::string>& shown = cells.emplace_back();
     for (std::size_t part = 0; part < chart.parts.size(); ++part) {
       for (const auto& [name, value] : row.parts)
         if (name == chart.parts[part]) bar.values[part] += value / unit_size;
-      cells.push_back(fmt::format("{}<span class=\"spread\">{:.1f} %</span>",
+      shown.push_back(fmt::format("{}<span class=\"spread\">{:.1f} %</span>",
                                   number(bar.values[part], 3),
                                   100 * bar.values[part] * unit_size / sum));
     }
-    cells.push_back(number(sum / unit_size, 3));
-    chart.bars.push_back(std::move(bar));
-    table.rows.push_back(std::move(cells));
+    shown.push_back(number(sum / unit_size, 3));
   }
-  return figure(caption, render(chart), table);
+  std::vector<std::string> names = chart.parts;
+  names.push_back("sum");
+
+  html::Table table{fmt::format("{}, {}", caption, unit), {}, {}, 0};
+  if (chart.parts.size() <= kPartColumns) {
+    table.header = {"batch"};
+    table.header.insert(table.header.end(), names.begin(), names.end());
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      table.rows.push_back({batch_cell(rows[i].batch)});
+      table.rows.back().insert(table.rows.back().end(), cells[i].begin(), cells[i].end());
+    }
+  } else {
+    table.header = {""};
+    table.text_columns = 1;
+    for (const ShareRow& row : rows) table.header.push_back(fmt::format("batch {}", row.batch));
+    for (std::size_t part = 0; part < names.size(); ++part) {
+      table.rows.push_back({escape(names[part])});
+      for (const std::vector<std::string>& shown : cells) table.rows.back().push_back(shown[part]);
+    }
+  }
+  return figure(caption, render(with_few_parts(chart, kPartColours)), table);
 }
 
 constexpr const char* kStages = "Each stage alone";
@@ -279,26 +300,33 @@ std::string overlap_word(Verdict verdict) {
   return "unclear";
 }
 
-/// Steps a second by batch size, as the published tables have them.
+/// Steps a second by batch size, as the published tables have them; with what overlap did where it
+/// was measured beside serial.
 html::Table speed_table(const BenchGroup& group) {
   html::Table table{"Steps a second by batch size", {"batch"}, {}, 0};
+  const std::set<std::int64_t> batches = group.batches();
   const std::vector<std::string> schedules = group.schedules();
+  const bool judged = std::any_of(batches.begin(), batches.end(), [&](std::int64_t batch) {
+    return overlap_answer(group, batch).has_value();
+  });
   for (const std::string& schedule : schedules) table.header.push_back(schedule);
-  for (const char* name : {"overlap / serial", "bound", "overlapping"})
-    table.header.push_back(name);
-  for (const std::int64_t batch : group.batches()) {
+  if (judged)
+    for (const char* name : {"overlap / serial", "bound", "overlapping"})
+      table.header.push_back(name);
+  for (const std::int64_t batch : batches) {
     std::vector<std::string> cells{batch_cell(batch)};
     for (const std::string& schedule : schedules) {
       const BenchRow* row = group.find(batch, schedule);
       cells.push_back(row == nullptr ? "-" : spread_cell(row->steps_per_s, 1, 2));
     }
-    const std::optional<OverlapAnswer> answer = overlap_answer(group, batch);
-    cells.push_back(answer ? number(answer->gain, 2) : "-");
-    cells.push_back(answer ? number(answer->bound, 2) : "-");
-    cells.push_back(answer ? coloured(answer->verdict == Verdict::faster,
-                                      answer->verdict == Verdict::slower,
-                                      overlap_word(answer->verdict))
-                           : "-");
+    if (const std::optional<OverlapAnswer> answer = overlap_answer(group, batch)) {
+      cells.push_back(number(answer->gain, 2));
+      cells.push_back(number(answer->bound, 2));
+      cells.push_back(coloured(answer->verdict == Verdict::faster,
+                               answer->verdict == Verdict::slower, overlap_word(answer->verdict)));
+    } else {
+      cells.resize(table.header.size(), "-");
+    }
     table.rows.push_back(std::move(cells));
   }
   return table;
@@ -467,6 +495,85 @@ std::string advice_of(const BenchResult& result) {
   return out +
          "<p class=\"quiet\"><code>tandem find-batch</code> tries more sizes, and knows which "
          "fit.</p>\n";
+}
+
+// --- several results of bench
+
+/// Rows of one workload, picture size and number of classes; a column for each file and way to run.
+struct SideBySide {
+  struct Column {
+    std::size_t result = 0;
+    std::string name;
+    std::map<std::pair<std::string, std::int64_t>, const BenchRow*> rows;  // precision, batch
+  };
+  Job job;
+  std::vector<Column> columns;
+
+  void add(std::size_t result, const BenchRow& row) {
+    Job way;  // what is left to tell columns apart
+    way.schedule = row.job.schedule;
+    way.augment = row.job.augment;
+    way.input = row.job.input;
+    way.workers = row.job.workers;
+    const std::string name = fmt::format("{}. {}", result + 1, describe(way));
+    auto column = std::find_if(columns.begin(), columns.end(),
+                               [&](const Column& other) { return other.name == name; });
+    if (column == columns.end()) column = columns.insert(columns.end(), Column{result, name, {}});
+    column->rows[{row.job.precision, row.job.batch}] = &row;
+  }
+  bool of_several() const { return columns.front().result != columns.back().result; }
+};
+
+std::string speed_and_use(const BenchRow& row) {
+  if (!row.verified) return coloured(false, true, "not verified");
+  std::string cell = spread_cell(row.steps_per_s, 1, 2);
+  if (row.gpu_busy_pct)
+    cell += fmt::format("<span class=\"spread\">busy {} %</span>", number(row.gpu_busy_pct, 1));
+  return cell;
+}
+
+html::Table to_table(const SideBySide& side_by_side) {
+  html::Table table{
+      fmt::format("Steps a second: {}", describe(side_by_side.job)), {"precision", "batch"}, {}, 1};
+  std::set<std::pair<std::string, std::int64_t>> keys;
+  for (const SideBySide::Column& column : side_by_side.columns) {
+    table.header.push_back(column.name);
+    for (const auto& [key, row] : column.rows) keys.insert(key);
+  }
+  for (const auto& key : keys) {
+    std::vector<std::string> cells{escape(key.first), batch_cell(key.second)};
+    for (const SideBySide::Column& column : side_by_side.columns) {
+      const auto row = column.rows.find(key);
+      cells.push_back(row == column.rows.end() ? "-" : speed_and_use(*row->second));
+    }
+    table.rows.push_back(std::move(cells));
+  }
+  return table;
+}
+
+/// What several files measured of one workload, such as augmentation in both places. Empty where
+/// no two did.
+std::string side_by_side_section(const std::vector<Result>& results) {
+  std::vector<SideBySide> groups;
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    const auto* bench = std::get_if<BenchResult>(&results[i].content);
+    if (bench == nullptr) continue;
+    for (const BenchRow& row : bench->rows) {
+      Job job;
+      job.workload = row.job.workload;
+      job.image = row.job.image;
+      job.classes = row.job.classes;
+      auto group = std::find_if(groups.begin(), groups.end(),
+                                [&](const SideBySide& other) { return other.job == job; });
+      if (group == groups.end()) group = groups.insert(groups.end(), SideBySide{job, {}});
+      group->add(i, row);
+    }
+  }
+  std::string tables;
+  for (const SideBySide& group : groups)
+    if (group.of_several()) tables += render(to_table(group));
+  if (tables.empty()) return {};
+  return "<section id=\"beside\">\n<h2>Side by side</h2>\n" + tables + "</section>\n";
 }
 
 // --- find-batch
@@ -766,7 +873,8 @@ std::string report_page(const std::vector<Result>& results) {
          "<header>\n<h1>Tandem report</h1>\n<p class=\"quiet\">Measured speed, memory and time of "
          "stages, and what follows from them.</p>\n</header>\n<main>\n<section class=\"advice\">\n"
          "<h2>Advice</h2>\n" +
-         advice + "</section>\n" + sections + kWords + "</main>\n</body>\n</html>\n";
+         advice + "</section>\n" + side_by_side_section(results) + sections + kWords +
+         "</main>\n</body>\n</html>\n";
 }
 
 }  // namespace tandem::program

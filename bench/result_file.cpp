@@ -2,6 +2,7 @@
 #include "result_file.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <limits>
@@ -317,15 +318,19 @@ ProfileResult read_profile(const std::string& file, const Node& root) {
 }  // namespace
 
 std::string describe(const Job& job) {
-  std::string text = fmt::format("{}, image {}", job.workload, job.image);
-  if (job.classes > 0) text += fmt::format(", {} classes", job.classes);
-  if (job.batch > 0) text += fmt::format(", batch {}", job.batch);
-  if (!job.schedule.empty()) text += ", " + job.schedule;
-  text += ", " + job.precision;
-  if (!job.augment.empty()) text += fmt::format(", augment {}", job.augment);
-  text += job.input == "loader" ? fmt::format(", loader with {} workers", job.workers)
-                                : fmt::format(", input {}", job.input);
-  return text;
+  std::vector<std::string> parts;
+  if (!job.workload.empty()) parts.push_back(job.workload);
+  if (job.image > 0) parts.push_back(fmt::format("image {}", job.image));
+  if (job.classes > 0) parts.push_back(fmt::format("{} classes", job.classes));
+  if (job.batch > 0) parts.push_back(fmt::format("batch {}", job.batch));
+  if (!job.schedule.empty()) parts.push_back(job.schedule);
+  if (!job.precision.empty()) parts.push_back(job.precision);
+  if (!job.augment.empty()) parts.push_back("augment " + job.augment);
+  if (job.input == "loader")
+    parts.push_back(fmt::format("loader with {} workers", job.workers));
+  else if (!job.input.empty())
+    parts.push_back("input " + job.input);
+  return fmt::format("{}", fmt::join(parts, ", "));
 }
 
 bool operator==(const Job& a, const Job& b) {

@@ -147,5 +147,16 @@ TEST(ShareChart, EscapesNames) {
   EXPECT_EQ(count(drawing, "75.0 %"), 1u);
 }
 
+TEST(ShareChart, ManyPartsAreDrawnAsFew) {
+  const ShareChart chart{
+      "l", "ms", {"a", "b", "c", "d"}, {{"1", {1, 5, 3, 1}}, {"2", {0, 2, 2, 6}}}};
+  const ShareChart few = with_few_parts(chart, 3);
+  EXPECT_EQ(few.parts, (std::vector<std::string>{"b", "d", "others"}));  // 0.7 and 0.7, c has 0.5
+  EXPECT_EQ(few.bars[0].values, (std::vector<double>{5, 1, 4}));
+  EXPECT_EQ(few.bars[1].values, (std::vector<double>{2, 6, 2}));
+  EXPECT_EQ(few.bars[1].name, "2");
+  EXPECT_EQ(with_few_parts(chart, 4).parts, chart.parts);
+}
+
 }  // namespace
 }  // namespace tandem::program

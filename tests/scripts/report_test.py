@@ -408,7 +408,35 @@ class Report(WithResults):
         self.assertIn("Take batch 8 with --schedule serial", page.text)
         self.assertNotIn("Overlap pays", page.text)
         self.assertEqual(page.columns("result1", "Every row")["verified"], ["yes", "NO"])
-        self.assertEqual(page.columns("result1", "Steps a second")["overlapping"], ["-"])
+        self.assertEqual(list(page.columns("result1", "Steps a second")), ["batch", "serial", "overlap"])
+        rows += [bench_row(4, schedule, 100, {"encode": 1.0, "train": 2.0}) for schedule in ("serial", "overlap")]
+        self.write(b=bench(rows))
+        self.assertEqual(self.page("b").columns("result1", "Steps a second")["overlapping"], ["does nothing", "-"])
+
+    def test_results_of_one_workload_stand_side_by_side(self):
+        """As the published table of augmentation: on the CPU, on the GPU, overlapped."""
+        def of(augment, **speeds):
+            return bench([bench_row(batch, schedule, speed / batch, {"augment": 1.0, "train": 2.0}, workload="classify",
+                                    augment=augment, gpu_busy_pct=busy)
+                          for schedule, (speed, busy) in speeds.items() for batch in (32, 8)])
+
+        cpu, gpu = of("cpu", serial=(20.4, 42.0)), of("gpu", serial=(35.2, 80.0), overlap=(38.8, 99.5))
+        gpu["rows"][0]["verified"] = False
+        self.write(c=cpu, b=bench(), g=gpu)
+        page = self.page("c", "b", "g")
+        table = page.columns("beside", "Steps a second: classify, image 256, 10 classes")
+
+        def cells(result, schedule):
+            return [[*(row["steps_per_s"][name] for name in ("median", "min", "max")), row["gpu_busy_pct"]]
+                    for row in reversed(result["rows"]) if row["schedule"] == schedule]
+
+        self.assertEqual((table["precision"], table["batch"]), (["bf16"] * 2, [[8], [32]]))
+        self.assertEqual(table["1. serial, augment cpu, input device"], cells(cpu, "serial"))
+        self.assertEqual(table["3. overlap, augment gpu, input device"], cells(gpu, "overlap"))
+        self.assertEqual(table["3. serial, augment gpu, input device"],
+                         [cells(gpu, "serial")[0], "not verified"])
+        self.assertEqual([section for section, _ in page.tables].count("beside"), 1)  # none for segment
+        self.assertNotIn("beside", self.page("c", "b").ids)
 
     def check_found(self, page, section, result):
         ok = [row for row in result["rows"] if row["status"] == "ok"]
@@ -434,7 +462,7 @@ class Report(WithResults):
         self.check_line(page, section, "Memory", "held", [(row["global_batch"], row["mem_peak_bytes"]) for row in ok])
         self.check_shares(page, section, "Each stage alone",
                           {row["global_batch"]: row["stage_ms"] for row in ok})
-        advice = page.text[:page.text.index("1. ", page.text.index("1. ") + 1)]
+        advice = page.text[:page.text.index("f.json")]
         for key in ("recommended", "best_throughput", "largest_feasible"):
             self.assertIn(f"{result[key]['batch']}. {result[key]['reason']}", advice)
 
@@ -484,6 +512,14 @@ class Report(WithResults):
         for figure, key in (("Where a step's time goes", "split_ms"), ("Each stage under way", "stage_ms"),
                             ("Hidden behind other work", "hidden_ms")):
             self.check_shares(page, "result1", figure, {row["batch"]: row[key] for row in rows})
+        # Many parts stand one below the other.
+        split = page.columns("result1", "Where a step's time goes")
+        self.assertEqual(split[""], [*rows[0]["split_ms"], "sum"])
+        for row in rows:
+            self.assertEqual(split[f"batch {row['batch']}"][:-1], [[ms] for ms in row["split_ms"].values()])
+            self.assertAlmostEqual(split[f"batch {row['batch']}"][-1][0], row["step_ms"])
+        self.assertEqual(page.columns("result1", "Each stage under way")["train"],
+                         [[row["stage_ms"]["train"]] for row in rows])
         self.check_shares(page, "result1", "Memory by purpose", {
             row["batch"]: {part["purpose"]: part["bytes"] for part in row["memory"]["parts"]} for row in rows}, MIB)
         self.check_line(page, "result1", "Throughput", "with profiling",
