@@ -39,7 +39,7 @@ void add_report(CLI::App& root, Command& selected) {
                   "what bench, find-batch and profile wrote with --json")
       ->required()
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-      ->type_name("...");
+      ->type_name("");
   options->text("--out", values->out, "FILE.html", "the page")->required();
   app->footer(
       "Exit codes: 0 written, 2 usage, 3 a file is no such result or the page cannot be written.");

@@ -18,8 +18,10 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int kSchema = 1;
-// Of any value here, in any of its units.
+// Of any value here, in any of its units; what is smaller is 0.
 constexpr double kSmallest = 1e-9, kLargest = 1e15;
+// Objects and lists within each other. Writing JSON, for messages, recurses.
+constexpr int kDeepest = 32;
 
 /// `why` may hold texts of the file.
 [[noreturn]] void refuse(const std::string& file, std::string why) {
@@ -344,7 +346,11 @@ bool operator==(const Job& a, const Job& b) {
 Result parse_result(const std::string& file, const std::string& text) {
   Json json;
   try {
-    json = Json::parse(text);
+    json = Json::parse(text, [&](int depth, Json::parse_event_t, const Json&) {
+      if (depth > kDeepest)
+        refuse(file, fmt::format("is nested deeper than the allowed {} levels", kDeepest));
+      return true;
+    });
   } catch (const Json::exception& error) {
     // "[json.exception.parse_error.101] parse error at line 1, column 2: ..."
     const std::string what = error.what();

@@ -618,6 +618,9 @@ class Report(WithResults):
         self.refuse_result(["is not JSON", "line 2"], '{"schema": 1,\n]')
         self.refuse_result("is not JSON", json.dumps(bench())[:-9])
         self.refuse_result("is not JSON", '{"schema": 1e999}')
+        for opened, closed in (("[", "]"), ('{"a":', "}")):
+            self.refuse_result("is nested deeper than the allowed 32 levels",
+                               json.dumps(bench())[:-1] + ', "x": ' + 300_000 * opened + "1" + 300_000 * closed + "}")
         self.refuse_result(["is not an object", "with --json"], "[1]")
         self.refuse_result(["schema is missing", "allowed: 1"], "{}")
         self.refuse_result("schema is 2; allowed: 1", {**bench(), "schema": 2})
