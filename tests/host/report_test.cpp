@@ -28,6 +28,9 @@ TEST(CompareSpeeds, FollowsTheRule) {
       // The windows meet.
       {{100, 99, 104}, {105, 104, 106}, Verdict::ambiguous},
       {{105, 104, 106}, {100, 99, 104}, Verdict::ambiguous},
+      // Also where both are steady.
+      {{100, 98.2, 102}, {103, 101.5, 104}, Verdict::ambiguous},
+      {{103, 101.5, 104}, {100, 98.2, 102}, Verdict::ambiguous},
       // They do not meet, but what lies between is no difference.
       {{100, 99.9, 100.1}, {101.5, 101.4, 101.6}, Verdict::same},
       {{101.5, 101.4, 101.6}, {100, 99.9, 100.1}, Verdict::same},
