@@ -545,6 +545,7 @@ void run(const BenchOptions& options, const Options& declared, MakeWorkload make
 
   Json json;
   json["schema"] = 1;
+  json["command"] = "bench";
   json["environment"] = environment();
   json["config"] = declared.effective();
   json["rows"] = rows;

@@ -24,6 +24,8 @@ void add_eval(CLI::App& root, Command& selected);
 void add_augment(CLI::App& root, Command& selected);
 void add_tune(CLI::App& root, Command& selected);
 void add_find_batch(CLI::App& root, Command& selected);
+void add_report(CLI::App& root, Command& selected);
+void add_compare(CLI::App& root, Command& selected);
 /// Under `bench`.
 void add_bench_overlap(CLI::App& bench, Command& selected);
 

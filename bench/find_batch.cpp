@@ -250,6 +250,7 @@ void run(FindOptions& options, const Options& declared, MakeWorkload make_worklo
 
   Json json;
   json["schema"] = 1;
+  json["command"] = "find-batch";
   json["environment"] = environment();
   json["config"] = declared.effective();
   json["workload"] = workload.name;

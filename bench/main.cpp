@@ -53,7 +53,9 @@ int run(int argc, char** argv) {
   add_augment(app, selected);
   add_tune(app, selected);
   add_find_batch(app, selected);
-  for (const char* name : {"profile", "report", "compare"}) add_later_command(app, name);
+  add_report(app, selected);
+  add_compare(app, selected);
+  add_later_command(app, "profile");
 
   try {
     std::vector<std::string> arguments = with_config_file({argv + 1, argv + argc});

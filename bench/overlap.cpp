@@ -267,6 +267,7 @@ void run(OverlapOptions& options, const Options& declared) {
 
   Json json;
   json["schema"] = 1;
+  json["command"] = "bench overlap";
   json["environment"] = environment();
   json["config"] = declared.effective();
   json["device"] = device.name;

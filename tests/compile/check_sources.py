@@ -2,7 +2,8 @@
 """Checks rules about the text of the sources; prints each violation as FILE:LINE: RULE.
 
 - Direction: kernels <- engine <- models <- bench, tests. A folder includes itself and those before
-  it; bench and tests do not include each other. A test may include and compile bench/png.*.
+  it; bench and tests do not include each other. A test may include and compile the files of bench
+  that SHARED_WITH_TESTS names, which depend on nothing else there.
 - Public headers (.hpp of kernels, engine, models) include this project and the standard library
   only. Headers of the CUDA half, named by --cuda-header, may include the CUDA runtime too.
 - No include climbs out of its folder with "..".
@@ -21,7 +22,8 @@ MAY_INCLUDE = {
     "tests": {"kernels", "engine", "models", "tests"},
 }
 PUBLIC = ("kernels", "engine", "models")
-SHARED_WITH_TESTS = re.compile(r"(tandem/)?(bench/)?png\.(hpp|cpp)$")
+SHARED_WITH_TESTS = re.compile(
+    r"(tandem/)?(bench/)?(chart|comparison|html|png|report_page|result_file)\.(hpp|cpp)$")
 CODE = {".cpp", ".hpp", ".cu", ".cuh"}
 LICENSED = CODE | {".py", ".sh", ".cmake"}
 LICENSE = "SPDX-License-Identifier: Apache-2.0"

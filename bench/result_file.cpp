@@ -1,0 +1,397 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "result_file.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <tandem/engine/error.hpp>
+#include <tandem/engine/file_bytes.hpp>
+#include <tuple>
+
+namespace tandem::program {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int kSchema = 1;
+// Of any value here, in any of its units; what is smaller is 0.
+constexpr double kSmallest = 1e-9, kLargest = 1e15;
+// Objects and lists within each other. Writing JSON, for messages, recurses.
+constexpr int kDeepest = 32;
+
+/// `why` may hold texts of the file.
+[[noreturn]] void refuse(const std::string& file, std::string why) {
+  std::replace_if(
+      why.begin(), why.end(), [](char c) { return c >= 0 && c < ' '; }, ' ');
+  throw Error(ErrorCode::data, fmt::format("{}: {}", file, why));
+}
+
+/// A value of a file that knows its place there, for messages.
+class Node {
+ public:
+  Node(const std::string& file, std::string place, const Json& value)
+      : file_(file), place_(std::move(place)), value_(value) {}
+
+  Node at(const std::string& key) const {
+    static const Json missing;
+    if (!value_.is_object()) wrong("an object");
+    const auto found = value_.find(key);
+    return {file_, place_.empty() ? key : place_ + "." + key,
+            found == value_.end() ? missing : *found};
+  }
+  std::vector<Node> items() const {
+    if (!value_.is_array()) wrong("a list");
+    std::vector<Node> nodes;
+    for (const Json& item : value_)
+      nodes.emplace_back(file_, fmt::format("{}[{}]", place_, nodes.size()), item);
+    return nodes;
+  }
+  std::vector<std::pair<std::string, Node>> members() const {
+    if (!value_.is_object()) wrong("an object");
+    std::vector<std::pair<std::string, Node>> nodes;
+    for (const auto& [key, value] : value_.items()) nodes.emplace_back(key, at(key));
+    return nodes;
+  }
+
+  /// Missing, or null.
+  bool none() const { return value_.is_null(); }
+  std::string text() const {
+    if (!value_.is_string()) wrong("a text");
+    return value_.get<std::string>();
+  }
+  std::string text_or_empty() const { return none() ? std::string() : text(); }
+  bool yes() const {
+    if (!value_.is_boolean()) wrong("true or false");
+    return value_.get<bool>();
+  }
+  double number() const {
+    if (!value_.is_number()) wrong("a number");
+    return value_.get<double>();
+  }
+  double at_least_0() const {
+    if (!value_.is_number() || !(number() >= 0 && number() <= kLargest))
+      wrong(fmt::format("a number from 0 to {:g}", kLargest));
+    return number() < kSmallest ? 0 : number();
+  }
+  double above_0() const {
+    if (!value_.is_number() || !(number() >= kSmallest && number() <= kLargest))
+      wrong(fmt::format("a number from {:g} to {:g}", kSmallest, kLargest));
+    return number();
+  }
+  std::optional<double> at_least_0_or_none() const {
+    return none() ? std::nullopt : std::optional(at_least_0());
+  }
+  std::optional<double> above_0_or_none() const {
+    return none() ? std::nullopt : std::optional(above_0());
+  }
+  std::int64_t whole(std::int64_t low) const {
+    // As unsigned only what a signed number does not hold.
+    const bool fits = value_.is_number_integer() &&
+                      !(value_.is_number_unsigned() &&
+                        value_.get<std::uint64_t>() > std::numeric_limits<std::int64_t>::max());
+    if (!fits || value_.get<std::int64_t>() < low)
+      wrong(fmt::format("a whole number from {}", low));
+    return value_.get<std::int64_t>();
+  }
+  /// As a person would write it: texts without quotes, lists with commas.
+  std::string shown() const {
+    if (value_.is_string()) return text();
+    if (!value_.is_array()) return dump();
+    std::string all;
+    for (const Node& item : items()) all += (all.empty() ? "" : ", ") + item.shown();
+    return all;
+  }
+
+  [[noreturn]] void wrong(const std::string& allowed) const {
+    std::string seen = dump();
+    if (seen.size() > 40) seen = seen.substr(0, 40) + "...";
+    refuse(file_, fmt::format("{} is {}; allowed: {}", place_.empty() ? "the whole" : place_,
+                              none() ? "missing" : seen, allowed));
+  }
+
+ private:
+  std::string dump() const {
+    return value_.dump(-1, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace);
+  }
+
+  const std::string& file_;
+  std::string place_;
+  const Json& value_;
+};
+
+NamedTexts shown_members(const Node& object) {
+  NamedTexts texts;
+  for (const auto& [key, value] : object.members()) texts.emplace_back(key, value.shown());
+  return texts;
+}
+
+Spread read_spread(const Node& median, const Node& min, const Node& max) {
+  const Spread spread{median.above_0(), min.above_0(), max.above_0()};
+  if (spread.min > spread.median) min.wrong("no more than the median");
+  if (spread.max < spread.median) max.wrong("no less than the median");
+  return spread;
+}
+
+/// Empty where there is nothing.
+NamedValues read_values(const Node& node) {
+  NamedValues values;
+  if (node.none()) return values;
+  for (const auto& [name, value] : node.members()) values.emplace_back(name, value.at_least_0());
+  return values;
+}
+
+std::vector<std::string> read_texts(const Node& list) {
+  std::vector<std::string> texts;
+  for (const Node& item : list.items()) texts.push_back(item.text());
+  return texts;
+}
+
+std::vector<Node> rows_of(const Node& root) {
+  std::vector<Node> rows = root.at("rows").items();
+  if (rows.empty()) root.at("rows").wrong("at least one row");
+  return rows;
+}
+
+/// Two rows of one name are refused.
+template <class Row, class Name>
+void refuse_twins(const std::string& file, const std::vector<Row>& rows, const Name& name_of) {
+  std::map<std::string, std::size_t> places;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const std::string name = name_of(rows[i]);
+    const auto [other, is_new] = places.emplace(name, i);
+    if (!is_new)
+      refuse(file,
+             fmt::format("rows[{}] and rows[{}] are one row twice: {}", other->second, i, name));
+  }
+}
+
+BenchRow read_bench_row(const Node& node) {
+  BenchRow row;
+  Job& job = row.job;
+  job.workload = node.at("workload").text();
+  job.image = node.at("image").whole(1);
+  job.classes = node.at("classes").whole(1);
+  job.batch = node.at("batch").whole(1);
+  job.schedule = node.at("schedule").text();
+  job.precision = node.at("precision").text();
+  job.input = node.at("input").text();
+  job.workers = node.at("workers").whole(0);
+  job.augment = node.at("augment").text_or_empty();
+  const Node rate = node.at("steps_per_s");
+  row.steps_per_s = read_spread(rate.at("median"), rate.at("min"), rate.at("max"));
+  row.images_per_s = node.at("images_per_s").above_0();
+  row.memory_bytes = node.at("memory_bytes").at_least_0();
+  row.stages = read_values(node.at("stage_ms"));
+  row.bound = node.at("bound").above_0_or_none();
+  row.gpu_busy_pct = node.at("gpu_busy_pct").at_least_0_or_none();
+  row.nvml_util_pct = node.at("nvml_util_pct").at_least_0_or_none();
+  row.sm_clock_mhz = node.at("sm_clock_mhz").at_least_0_or_none();
+  row.verified = node.at("verified").yes();
+  return row;
+}
+
+BenchResult read_bench(const std::string& file, const Node& root) {
+  BenchResult result;
+  for (const Node& node : rows_of(root)) {
+    result.rows.push_back(read_bench_row(node));
+    if (result.rows.back().job.workload != result.rows.front().job.workload)
+      node.at("workload").wrong("the workload of the first row");
+  }
+  refuse_twins(file, result.rows, [](const BenchRow& row) { return describe(row.job); });
+  return result;
+}
+
+FoundRow read_found_row(const Node& node, const Job& of_all) {
+  FoundRow row;
+  row.job = of_all;
+  row.job.batch = node.at("global_batch").whole(1);
+  row.status = node.at("status").text();
+  row.reason = node.at("reason").text_or_empty();
+  row.predicted_bytes = node.at("predicted_bytes").at_least_0();
+  if (!row.ok()) return row;
+  node.at("steps_run").whole(1);
+  row.samples_per_s = read_spread(node.at("throughput_median"), node.at("throughput_min"),
+                                  node.at("throughput_max"));
+  row.step_ms = node.at("step_ms_mean").above_0();
+  row.held_bytes = node.at("mem_peak_bytes").at_least_0();
+  row.stages = read_values(node.at("stage_ms"));
+  row.serial_ms = node.at("serial_ms").above_0_or_none();
+  row.overlap_ms = node.at("overlap_ms").above_0_or_none();
+  row.bound = node.at("predicted_speedup").above_0_or_none();
+  row.speedup = node.at("measured_speedup").above_0_or_none();
+  row.overlap = node.at("overlap").text_or_empty();
+  return row;
+}
+
+FoundResult read_found(const std::string& file, const Node& root) {
+  Job of_all;
+  of_all.workload = root.at("workload").text();
+  of_all.image = root.at("image").whole(1);
+  const Node config = root.at("config");
+  of_all.schedule = config.at("schedule").text();
+  of_all.precision = config.at("precision").text();
+  of_all.input = config.at("input").text();
+  if (of_all.input == "loader") of_all.workers = config.at("workers").whole(1);
+  if (!config.at("classes").none()) of_all.classes = config.at("classes").whole(1);
+  of_all.augment = config.at("augment").text_or_empty();
+
+  FoundResult result;
+  result.memory_bytes = root.at("memory_bytes").at_least_0();
+  for (const Node& node : rows_of(root)) result.rows.push_back(read_found_row(node, of_all));
+  refuse_twins(file, result.rows, [](const FoundRow& row) { return describe(row.job); });
+  result.notes = read_texts(root.at("notes"));
+  const auto answer = [&](const char* name) {
+    const Node batch = root.at(name).at("batch");
+    const FoundAnswer read{batch.whole(1), root.at(name).at("reason").text()};
+    if (std::none_of(result.rows.begin(), result.rows.end(),
+                     [&](const FoundRow& row) { return row.ok() && row.job.batch == read.batch; }))
+      batch.wrong("the batch of a row that is ok");
+    return read;
+  };
+  result.largest_feasible = answer("largest_feasible");
+  result.best_throughput = answer("best_throughput");
+  result.recommended = answer("recommended");
+  return result;
+}
+
+OverlapResult read_overlap(const std::string& file, const Node& root) {
+  OverlapResult result;
+  for (const Node& node : rows_of(root)) {
+    OverlapRow& row = result.rows.emplace_back();
+    row.balance = node.at("balance").text();
+    if (!node.at("grid_fill").none()) row.grid_fill = node.at("grid_fill").whole(1);
+    row.t_a_ms = node.at("t_a_ms").above_0();
+    row.t_b_ms = node.at("t_b_ms").above_0();
+    row.serial_ms = node.at("serial_ms").above_0();
+    row.overlap_ms = node.at("overlap_ms").above_0();
+    row.bound = node.at("bound").above_0();
+    row.speedup = node.at("speedup").above_0();
+    row.efficiency = node.at("efficiency").number();
+    row.verdict = node.at("verdict").text();
+    if (row.verdict != "pays" && row.verdict != "does nothing" && row.verdict != "hurts")
+      node.at("verdict").wrong("pays, does nothing, hurts");
+  }
+  refuse_twins(file, result.rows, [](const OverlapRow& row) {
+    return fmt::format("balance {}{}", row.balance,
+                       row.grid_fill ? fmt::format(", grid fill {} %", *row.grid_fill) : "");
+  });
+  result.sentences = read_texts(root.at("sentences"));
+  return result;
+}
+
+ProfileRow read_profile_row(const Node& node) {
+  ProfileRow row;
+  row.batch = node.at("batch").whole(1);
+  node.at("steps").whole(1);
+  row.step_ms = node.at("step_ms").above_0();
+  row.plain_step_ms = node.at("plain_step_ms").above_0_or_none();
+  row.split = read_values(node.at("split_ms"));
+  row.hidden = read_values(node.at("hidden_ms"));
+  row.stages = read_values(node.at("stage_ms"));
+  row.kernel_busy_pct = node.at("kernel_busy_pct").at_least_0_or_none();
+  row.overlap_pct = node.at("overlap_pct").at_least_0_or_none();
+  row.sm_fill_pct = node.at("sm_fill_pct").at_least_0_or_none();
+  row.nvml_util_pct = node.at("nvml_util_pct").at_least_0_or_none();
+  row.device_bytes = node.at("memory").at("device_bytes").at_least_0();
+  row.pinned_bytes = node.at("memory").at("pinned_bytes").at_least_0();
+  for (const Node& part : node.at("memory").at("parts").items())
+    row.memory.emplace_back(part.at("purpose").text(), part.at("bytes").at_least_0());
+  for (const Node& kernel : node.at("top_kernels").items())
+    row.kernels.push_back({kernel.at("name").text(), kernel.at("count_per_step").at_least_0(),
+                           kernel.at("ms_per_step").at_least_0()});
+  for (const Node& finding : node.at("findings").items())
+    row.findings.push_back(finding.at("text").text());
+  return row;
+}
+
+ProfileResult read_profile(const std::string& file, const Node& root) {
+  ProfileResult result;
+  result.workload = root.at("workload").text();
+  for (const Node& node : rows_of(root)) result.rows.push_back(read_profile_row(node));
+  refuse_twins(file, result.rows,
+               [](const ProfileRow& row) { return fmt::format("batch {}", row.batch); });
+  return result;
+}
+
+}  // namespace
+
+std::string describe(const Job& job) {
+  std::vector<std::string> parts;
+  if (!job.workload.empty()) parts.push_back(job.workload);
+  if (job.image > 0) parts.push_back(fmt::format("image {}", job.image));
+  if (job.classes > 0) parts.push_back(fmt::format("{} classes", job.classes));
+  if (job.batch > 0) parts.push_back(fmt::format("batch {}", job.batch));
+  if (!job.schedule.empty()) parts.push_back(job.schedule);
+  if (!job.precision.empty()) parts.push_back(job.precision);
+  if (!job.augment.empty()) parts.push_back("augment " + job.augment);
+  if (job.input == "loader")
+    parts.push_back(fmt::format("loader with {} workers", job.workers));
+  else if (!job.input.empty())
+    parts.push_back("input " + job.input);
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
+bool operator==(const Job& a, const Job& b) {
+  const auto all = [](const Job& job) {
+    return std::tie(job.workload, job.image, job.classes, job.batch, job.schedule, job.precision,
+                    job.input, job.workers, job.augment);
+  };
+  return all(a) == all(b);
+}
+
+Result parse_result(const std::string& file, const std::string& text) {
+  Json json;
+  try {
+    json = Json::parse(text, [&](int depth, Json::parse_event_t, const Json&) {
+      if (depth > kDeepest)
+        refuse(file, fmt::format("is nested deeper than the allowed {} levels", kDeepest));
+      return true;
+    });
+  } catch (const Json::exception& error) {
+    // "[json.exception.parse_error.101] parse error at line 1, column 2: ..."
+    const std::string what = error.what();
+    const std::size_t begin = what.find("] ");
+    refuse(file, fmt::format("is not JSON: {}",
+                             begin == std::string::npos ? what : what.substr(begin + 2)));
+  }
+  const std::string results =
+      "a result that bench, bench overlap, find-batch or profile wrote with --json";
+  if (!json.is_object()) refuse(file, fmt::format("is not an object; allowed: {}", results));
+  const Node root(file, "", json);
+  if (json.value("schema", Json()) != Json(kSchema))
+    root.at("schema").wrong(fmt::format("{}, {}", kSchema, results));
+
+  Result result;
+  result.file = file;
+  if (root.at("command").none()) root.at("command").wrong(results);
+  result.command = root.at("command").text();
+  // A row of bench says it, as the others' files do.
+  const Node of_device = result.command == "bench" ? rows_of(root).front() : root;
+  if (result.command == "bench")
+    result.content = read_bench(file, root);
+  else if (result.command == "find-batch")
+    result.content = read_found(file, root);
+  else if (result.command == "bench overlap")
+    result.content = read_overlap(file, root);
+  else if (result.command == "profile")
+    result.content = read_profile(file, root);
+  else
+    root.at("command").wrong(results);
+  result.environment = shown_members(root.at("environment"));
+  result.config = shown_members(root.at("config"));
+  result.device = of_device.at("device").text();
+  result.gpu = of_device.at("gpu").text_or_empty();
+  result.driver = of_device.at("driver").text_or_empty();
+  return result;
+}
+
+Result read_result(const std::string& file) {
+  const std::vector<std::uint8_t> bytes = read_file_bytes(file);
+  return parse_result(file, std::string(bytes.begin(), bytes.end()));
+}
+
+}  // namespace tandem::program
