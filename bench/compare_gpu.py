@@ -94,12 +94,10 @@ class Case:
 
 def device_case(options, workload, batch):
     on_cpu = options.peer_device == "cpu"
-    # Rows that no goal is about get fewer blocks.
-    fewer = min(options.blocks, page.LEAST_BLOCKS_BESIDE)
     theirs = [Theirs(variant, precision, options.blocks) for precision in options.precision
               for variant in EAGER if variant.endswith("serial") or not on_cpu]
     if not on_cpu and not options.eager_only:
-        theirs += [Theirs(variant, precision, fewer) for precision in options.precision
+        theirs += [Theirs(variant, precision, options.blocks) for precision in options.precision
                    for variant in BESIDE]
     if workload == "classify":
         theirs += [Theirs(variant, options.precision[0], options.blocks) for variant in ARTICLE
@@ -495,8 +493,8 @@ def parse_options(arguments):
                         default=["tf32", "bf16"],
                         help="default tf32,bf16; the first is that of rows in one precision only")
     parser.add_argument("--blocks", type=positive(int), default=page.LEAST_BLOCKS,
-                        help=f"of each row (default {page.LEAST_BLOCKS}; rows with a graph, torch.compile "
-                        f"or a loader: at most {page.LEAST_BLOCKS_BESIDE}; PyTorch's rows that are clearly "
+                        help=f"of each row (default {page.LEAST_BLOCKS}; rows with "
+                        f"a loader: at most {page.LEAST_BLOCKS_BESIDE}; PyTorch's rows that are clearly "
                         "not its fastest: 1)")
     parser.add_argument("--seconds", type=positive(float), default=0.25,
                         help=f"of steps in a block (default 0.25; with a loader {LOADER_SECONDS} times that)")

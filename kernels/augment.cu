@@ -262,12 +262,15 @@ __device__ void stage(const Parameters& p, const Tile& tile, const Footprint& f,
     const int at = f.y + thread - half, first = p.along_y.span[at].first - f.crop_y;
     taps_y[thread - half] = {first * row_bytes, p.along_y.weights[at * 2 + 1]};
   }
+  // Several rows are on their way at a time: loads that nothing writes to may go before the stores.
   const Strip strip(f.crop_w);
+#pragma unroll 4
   for (int y = strip.y; y < f.crop_h; y += strip.step) {
     const std::uint8_t* from = crop_pixel(tile, f.crop_x + strip.x, f.crop_y + y);
-    const std::uint32_t red = __float_as_uint(static_cast<float>(from[0]));
-    const std::uint32_t green = __float_as_uint(static_cast<float>(from[1]));
-    pixels[y * f.crop_w + strip.x] = {__byte_perm(red, green, 0x7632), static_cast<float>(from[2])};
+    const std::uint32_t red = __float_as_uint(static_cast<float>(__ldg(from)));
+    const std::uint32_t green = __float_as_uint(static_cast<float>(__ldg(from + 1)));
+    const auto blue = static_cast<float>(__ldg(from + 2));
+    pixels[y * f.crop_w + strip.x] = {__byte_perm(red, green, 0x7632), blue};
   }
 }
 

@@ -40,6 +40,7 @@ TEST_F(Tuner, ChoosesForEveryLibraryCallAndTheBackendFollows) {
     SCOPED_TRACE(name_of(precision));
     EngineConfig config = small_config(precision);
     config.fuse = kFuseAll;
+    config.momentum = false;  // with momentum no update is part of a product
     const Plan plan = plan_training(config);
     std::size_t calls = 0;
     const TuneResult tuned =
@@ -56,10 +57,12 @@ TEST_F(Tuner, ChoosesForEveryLibraryCallAndTheBackendFollows) {
       EXPECT_GT(p.chosen_us, 0) << p.problem;
     }
 
-    // Of the five transposed convolutions; the gradient of the head is no product.
+    // Of the five transposed convolutions; the gradient of the head is no product. In bf16 all but
+    // the narrowest have a kernel of their own, cuda::weight_update.
     const std::set<std::string> names = problems(tuned.table);
     const auto is_update = [](const std::string& p) { return p.find(" update") != p.npos; };
-    EXPECT_EQ(std::count_if(names.begin(), names.end(), is_update), 5);
+    EXPECT_EQ(std::count_if(names.begin(), names.end(), is_update),
+              precision == Precision::bf16 ? 1 : 5);
 
     const auto plain = make_cuda_backend();
     plain->prepare(plan);
