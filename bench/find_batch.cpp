@@ -78,9 +78,14 @@ Workload of_model(const FindOptions& options) {
   config.frozen = model.frozen;
   config.trained = model.trained;
   config.image = model.image;
-  workload.job.data = labels_of(model, options.model) == Labels::pixels
-                          ? make_synthetic(model.image, classes, seed_of(options))
-                          : make_synthetic_classes(model.image, classes, seed_of(options));
+  config.features = model.features;
+  const Labels labels = labels_of(model, options.model);
+  if (model.features > 0)
+    workload.job.data = make_synthetic_rows(model.features, classes, seed_of(options));
+  else if (labels == Labels::pixels)
+    workload.job.data = make_synthetic(model.image, classes, seed_of(options));
+  else
+    workload.job.data = make_synthetic_classes(model.image, classes, seed_of(options));
   return workload;
 }
 

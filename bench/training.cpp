@@ -243,7 +243,11 @@ LoaderOptions loader_options(const TrainOptions& options, const TrainJob& job) {
   return loader;
 }
 
-std::string noun(Labels labels) { return labels == Labels::pixels ? "scene" : "picture"; }
+/// What a sample is.
+std::string noun(const TrainJob& job) {
+  if (job.config.features > 0) return "row";
+  return job.labels == Labels::pixels ? "scene" : "picture";
+}
 
 /// One line of an epoch for the log, and the same for people.
 Json epoch_line(const TrainRun& run, Labels labels, std::size_t first_step) {
@@ -334,7 +338,7 @@ TrainRun train(Backend& backend, const TrainJob& job, const TrainOptions& option
       for (const OutFile& file : job.files)
         file.write(in_folder(options.out, file.name), run.trained);
     if (held_out) {
-      note(fmt::format("scoring {}", count_of(options.held_out, "held-out " + noun(job.labels))));
+      note(fmt::format("scoring {}", count_of(options.held_out, "held-out " + noun(job))));
       run.scored = score(*held_out, job, run);
       if (!run.scored && !wrote) throw stopped(run, passes, kNoWeights);
     }
@@ -359,20 +363,23 @@ void print_epochs(const Json& epochs, Labels labels) {
 
 void print_summary(const Json& summary, const TrainJob& job) {
   const auto value = [&](const char* key, int digits) { return number(summary[key], digits); };
-  fmt::print("{:<11} {} x {} pixels, {} classes, batch {}, {}\n", printable(job.workload),
-             summary["image"].dump(), summary["image"].dump(), summary["classes"].dump(),
-             summary["batch"].dump(), count_of(summary["steps"].get<std::int64_t>(), "step"));
+  const std::string input = job.config.features > 0
+                                ? count_of(job.config.features, "feature")
+                                : fmt::format("{0} x {0} pixels", summary["image"].dump());
+  fmt::print("{:<11} {}, {} classes, batch {}, {}\n", printable(job.workload), input,
+             summary["classes"].dump(), summary["batch"].dump(),
+             count_of(summary["steps"].get<std::int64_t>(), "step"));
   fmt::print("schedule    {} on {}, {}, {} cores used\n", summary["schedule"].get<std::string>(),
              summary["device"].get<std::string>(), summary["precision"].get<std::string>(),
              value("cores", 2));
-  fmt::print("speed       {} steps/s, {} images/s\n", value("steps_per_s", 2),
-             value("images_per_s", 1));
+  fmt::print("speed       {} steps/s, {} {}/s\n", value("steps_per_s", 2), value("images_per_s", 1),
+             job.config.features > 0 ? "rows" : "images");
   fmt::print("loss        {} -> {} (means of the first and last 10 % of the steps)\n",
              value("first_loss", 4), value("last_loss", 4));
   if (!summary["epochs"].empty()) print_epochs(summary["epochs"], job.labels);
   if (job.held_out)
     print_scores(job.labels, summary, job.data->class_names(),
-                 count_of(summary["eval"].get<std::int64_t>(), noun(job.labels)));
+                 count_of(summary["eval"].get<std::int64_t>(), noun(job)));
   if (const Json& broken = summary["broken_files"]; !broken.empty()) {
     fmt::print("skipped     {}\n", count_of(static_cast<std::int64_t>(broken.size()), "file"));
     for (const Json& file : broken)
@@ -392,7 +399,9 @@ Json summarise(const TrainOptions& options, const Device& device, const TrainJob
   summary["schedule"] = options.schedule;
   summary["precision"] = options.precision;
   summary["batch"] = options.batch;
-  summary["image"] = job.config.image;
+  const std::int64_t features = job.config.features;
+  summary["image"] = features > 0 ? Json(nullptr) : Json(job.config.image);
+  summary["features"] = features > 0 ? Json(features) : Json(nullptr);
   summary["classes"] = job.data->classes();
   summary["steps"] = steps;
   summary["seed"] = options.seed;
@@ -487,6 +496,7 @@ void open_training_data(TrainOptions& options, const Options& declared, const Da
   request.broken = broken;
   job.broken = broken;
   job.labels = request.labels;
+  job.config.features = request.features;
   job.in_epochs = !is_generated(choice);
   request.split = Split::train;
   job.data = open_data(choice, request);
@@ -500,7 +510,7 @@ void open_training_data(TrainOptions& options, const Options& declared, const Da
     throw Error(ErrorCode::usage,
                 fmt::format("--eval is {}, but {} has {} to score; allowed: 0 to "
                             "{}",
-                            options.held_out, choice.data, count_of(all, noun(job.labels)), all));
+                            options.held_out, choice.data, count_of(all, noun(job)), all));
 }
 
 void put_initial(const std::string& path, const std::vector<Sequential>& models,

@@ -1059,6 +1059,76 @@ for line in sys.stdin:
                                "--lr", 0.02, "--device", "host")
         self.assertEqual((summary["workload"], summary["image"], summary["steps"]), ("small", 32, 3))
 
+    # --- rows of numbers -------------------------------------------------------------------------
+
+    KERAS, TRIAL = DOCS / "examples/keras.json", DOCS / "examples/trial.csv"
+
+    def rows(self, *arguments):
+        return ("train", "--model", self.KERAS, "--data", f"csv:{self.TRIAL}", "--device", "host", *arguments)
+
+    def test_the_keras_example(self):
+        """It learns nearly all that can be learnt: 95 %."""
+        result = self.succeed(*self.rows("--epochs", 20, "--batch", 10, "--out", "run", "--json", "s.json"))
+        for words in ("keras       1 feature, 2 classes, batch 10, 3380 steps", " rows/s", "side_effects 1"):
+            self.assertIn(words, result.stdout)
+        self.assertRegex(result.stdout, r"held out    \d+ rows")
+        summary = json.loads((self.folder / "s.json").read_text())["summary"]
+        self.assertEqual((summary["image"], summary["features"], summary["classes"]), (None, 1, 2))
+        self.assertEqual(len(summary["epochs"]), 20)
+        self.assertGreater(summary["accuracy"], 0.9)
+        self.assertEqual(sum(map(sum, summary["confusion"])), summary["eval"])
+        self.assertEqual(json.loads((self.folder / "run/model.json").read_text()), json.loads(self.KERAS.read_text()))
+        again = self.summary(*self.rows("--epochs", 20, "--batch", 10, "--schedule", "serial"))
+        self.assertEqual(again["weights_sha256"], summary["weights_sha256"])
+        other = self.summary(*self.rows("--epochs", 20, "--batch", 10, "--no-shuffle"))
+        self.assertNotEqual(other["weights_sha256"], summary["weights_sha256"])
+        # The weights that were written start another run.
+        started = self.summary(*self.rows("--steps", 1, "--lr", 0, "--init", "run/trained.safetensors"))
+        self.assertEqual(started["weights_sha256"], summary["weights_sha256"])
+
+    def test_the_trial_is_what_its_script_draws(self):
+        made = subprocess.run([sys.executable, DOCS / "examples/make_trial.py"], text=True, capture_output=True, check=True)
+        self.assertEqual(made.stdout, self.TRIAL.read_text())
+
+    def test_validation_data_of_their_own(self):
+        (self.folder / "trial").mkdir()
+        lines = self.TRIAL.read_text().splitlines(keepends=True)
+        (self.folder / "trial/train.csv").write_text("".join(lines[:101]))
+        (self.folder / "trial/val.csv").write_text("".join([lines[0], *lines[101:131]]))
+        summary = self.summary("train", "--model", self.KERAS, "--data", "csv:trial", "--epochs", 2, "--batch", 25,
+                               "--device", "host")
+        self.assertEqual((summary["steps"], summary["eval"]), (8, 30))
+
+    def test_rows_refuse(self):
+        mine = ("train", "--model", self.KERAS, "--device", "host")
+        self.refuse(2, ["--data is missing", "rows of 1 number", "csv:FILE"], *mine)
+        self.refuse(2, ["has pictures", "needs rows of 1 number"], *mine, "--data", f"fashion-mnist:{self.data}")
+        self.refuse(2, ["has rows of numbers", "needs pictures"], "train", "--model", DOCS / "examples/small.json",
+                    "--data", f"csv:{self.TRIAL}")
+        self.refuse(2, ["which file?", "csv:FILE"], *mine, "--data", "csv")
+        self.refuse(2, ["--augment cpu", "no pictures"], *self.rows("--augment", "cpu"))
+        self.refuse(2, ["--crop"], *self.rows("--crop", 3))
+        self.refuse(2, ["--mean", "no pictures"], *self.rows("--mean", 0.5))
+        self.refuse(2, ["--eval is 1000", "419 rows"], *self.rows("--eval", 1000))
+        self.refuse(3, ["nowhere.csv"], *mine, "--data", "csv:nowhere.csv")
+        for text, words in (("age,y\n0.5,0\n0.6\n", ["line 3", "1 columns"]),
+                            ("age,y\n0.5,0\nold,1\n", ["line 3", "age is 'old'"]),
+                            ("age,y\n0.5,0\n0.5,-1\n", ["line 3", "y is '-1'"])):
+            (self.folder / "bad.csv").write_text(text)
+            self.refuse(3, ["bad.csv: ", *words], *mine, "--data", "csv:bad.csv")
+        (self.folder / "two.csv").write_text("a,b,y\n1,2,0\n1,2,1\n")
+        self.refuse(2, ["2 numbers a row", "reads 1"], *mine, "--data", "csv:two.csv", "--eval", 0)
+        (self.folder / "three.csv").write_text("a,y\n1,0\n1,2\n")
+        self.refuse(2, ["is 2", "3 classes"], *mine, "--data", "csv:three.csv", "--eval", 0)
+        (self.folder / "wide.json").write_text(json.dumps(
+            {"schema": 1, "name": "wide", "features": 1, "frozen": [], "trained": [
+                {"layer": "transposed_conv", "in_channels": 1, "out_channels": 2, "kernel": 2, "stride": 2}]}))
+        self.refuse(3, ["wide.json", "2 x 2", "1 x 1"], "train", "--model", "wide.json")
+
+    def test_find_batch_on_rows(self):
+        self.check_found(self.found("--model", self.KERAS, "--max", 4), [1, 2, 4])
+        self.check_found(self.found("--model", self.KERAS, "--max", 4, "--input", "loader"), [1, 2, 4])
+
     # --- augment ---------------------------------------------------------------------------------
 
     def augment(self, *arguments):
