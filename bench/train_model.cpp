@@ -14,30 +14,23 @@
 namespace tandem::program {
 namespace {
 
-struct ModelOptions : TrainOptions {
-  ModelOptions() {
-    held_out = -1;
-    learning_rate = 0.02;
-  }
-  std::string model;
-  DataChoice data;
-  AugmentChoice augment;
-};
-
 /// Rows of numbers are no pictures.
-void refuse_augmentation(const ModelOptions& options, const Options& declared) {
+void refuse_augmentation(const ModelOptions& options) {
   const auto refuse = [&](const std::string& what) {
     throw Error(ErrorCode::usage, fmt::format("{}: {} reads rows of numbers, which are no pictures",
                                               what, options.model));
   };
-  if (options.augment.where != "none") refuse("--augment " + options.augment.where);
-  for (const char* option : {"--crop", "--padding", "--fill", "--flip", "--degrees", "--rotation",
-                             "--blur-taps", "--sigma", "--border", "--mean", "--std"})
-    if (declared.given(option)) refuse(option);
+  const AugmentChoice& choice = options.augment;
+  const AugmentChoice none;
+  if (choice.where != none.where) refuse("--augment " + choice.where);
+  resize_only(choice, 1, 1);  // refuses what does nothing without an augmentation
+  if (choice.mean != none.mean) refuse("--mean");
+  if (choice.deviation != none.deviation) refuse("--std");
 }
 
-void run(ModelOptions& options, const Options& declared) {
-  const Device device = open_training_device(options);
+}  // namespace
+
+TrainJob model_job(ModelOptions& options, bool eval_given) {
   const Model model = read_model(options.model);
   DataRequest request;
   request.labels = labels_of(model, options.model);
@@ -52,13 +45,13 @@ void run(ModelOptions& options, const Options& declared) {
   if (options.held_out < 0 && is_generated(options.data)) options.held_out = 512;
   TrainJob job;
   job.workload = model.name;
-  open_training_data(options, declared, options.data, request, job);
+  open_training_data(options, eval_given, options.data, request, job);
 
   job.config.frozen = model.frozen;
   job.config.trained = model.trained;
   job.config.image = model.image;
   if (model.features > 0)
-    refuse_augmentation(options, declared);
+    refuse_augmentation(options);
   else if (request.labels == Labels::pictures)
     job.augment = set_augmentation(job.config, options.augment, data_name(options.data),
                                    job.data->image(), request.seed);
@@ -84,7 +77,14 @@ void run(ModelOptions& options, const Options& declared) {
         {"frozen.safetensors", [frozen = job.frozen](const std::string& path, const Parameters&) {
            write_safetensors(path, frozen);
          }});
-  run_training(options, declared, device, std::move(job));
+  return job;
+}
+
+namespace {
+
+void run(ModelOptions& options, const Options& declared) {
+  const Device device = open_training_device(options);
+  run_training(options, declared, device, model_job(options, declared.given("--eval")));
 }
 
 }  // namespace

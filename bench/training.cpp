@@ -200,6 +200,7 @@ class Passes {
   std::uint64_t steps_an_epoch_ = 0, total_ = 0;
 };
 
+constexpr const char* kAuto = "auto";
 constexpr const char* kNoWeights = "no weights were written";
 
 struct TrainRun {
@@ -420,9 +421,20 @@ Json summarise(const TrainOptions& options, const Device& device, const TrainJob
   return summary;
 }
 
-/// Tries batch sizes on this very job, its data and its loader, and takes the recommended one.
-BatchAnswer recommended_batch(const TrainOptions& options, const TrainJob& job,
-                              const Device& device) {
+/// The engine as the options want it; `auto` overlaps until it is known what pays.
+void configure(const TrainOptions& options, const Device& device, EngineConfig& config) {
+  config.batch = options.batch;
+  config.precision = precision(options.precision, device);
+  config.momentum = options.momentum != 0;
+  config.slots = static_cast<int>(options.slots);
+  config.scheduler.schedule =
+      options.schedule == kAuto ? Schedule::overlap : schedule(options.schedule);
+  config.fuse = fuse_options(options.fuse);
+  config.scheduler.side_lanes = side_lanes(options.side_lanes, device);
+}
+
+/// Trials of this very job, with its data and its loader.
+TrainingProbe probe_of(const TrainOptions& options, const TrainJob& job, const Device& device) {
   ProbeJob tried{job.config,
                  job.frozen,
                  job.trained,
@@ -430,6 +442,14 @@ BatchAnswer recommended_batch(const TrainOptions& options, const TrainJob& job,
                  loader_options(options, job),
                  job.held_out != nullptr};
   tried.loader.learning_rate = 0;  // nothing is learnt in trials, nor can it diverge there
+  return {device, std::move(tried), [quiet = options.quiet](std::int64_t batch) {
+            if (!quiet) say(fmt::format("train: trial of batch {}\n", batch));
+          }};
+}
+
+/// Tries batch sizes and takes the recommended one.
+BatchAnswer recommended_batch(const TrainOptions& options, const TrainJob& job,
+                              const Device& device) {
   FinderOptions finder;
   finder.limit = kMaxBatch;
   if (job.in_epochs || options.epochs > 0) finder.samples = job.data->epoch_size();
@@ -437,10 +457,20 @@ BatchAnswer recommended_batch(const TrainOptions& options, const TrainJob& job,
   finder.refinements = 0;  // the edge of memory is not asked for
   finder.trial_seconds = 10;
   finder.seed = static_cast<std::uint64_t>(options.seed);
-  TrainingProbe probe(device, std::move(tried), [&](std::int64_t batch) {
-    if (!options.quiet) say(fmt::format("train: trial of batch {}\n", batch));
-  });
+  TrainingProbe probe = probe_of(options, job, device);
   return find_batch(probe, finder).recommended;
+}
+
+/// What overlapping brings to this job: trials of about half a second each, in both orders.
+OverlapSeen try_overlap(const TrainOptions& options, const TrainJob& job, const Device& device) {
+  constexpr double kTrialSeconds = 0.5;
+  constexpr std::int64_t kWarmup = 3, kRepeats = 3;
+  TrainingProbe probe = probe_of(options, job, device);
+  const std::vector<double> first = probe.run(options.batch, 1, 2).step_seconds;
+  const double longest = *std::max_element(first.begin(), first.end());
+  const auto steps =
+      static_cast<std::int64_t>(std::clamp(kTrialSeconds / std::max(longest, 1e-6), 3.0, 200.0));
+  return probe.see_overlap(options.batch, kWarmup, steps, kRepeats);
 }
 
 }  // namespace
@@ -460,8 +490,9 @@ void add_training_options(Options& options, TrainOptions& o) {
   options.real("--momentum", o.momentum, 0, 1, "factor of the old velocity");
   options.real("--weight-decay", o.weight_decay, 0, 1e38,
                "factor of the weight that is added to its gradient");
-  options.choice("--schedule", o.schedule, {"serial", "overlap", "graph"},
-                 "order of the stages; graph: overlap, captured once and launched", {"auto"});
+  options.choice("--schedule", o.schedule, {"serial", "overlap", "graph", kAuto},
+                 "order of the stages; graph: overlap, captured once and launched; auto: overlap "
+                 "where trials of this training say that it pays, else serial");
   add_fuse_option(options, o.fuse);
   add_side_lanes_option(options, o.side_lanes);
   add_precision_option(options, o.precision);
@@ -483,10 +514,10 @@ Device open_training_device(const TrainOptions& options) {
   return device;
 }
 
-void open_training_data(TrainOptions& options, const Options& declared, const DataChoice& choice,
+void open_training_data(TrainOptions& options, bool eval_given, const DataChoice& choice,
                         DataRequest request, TrainJob& job) {
   if (!has_held_out(choice)) {
-    if (declared.given("--eval") && options.held_out > 0)
+    if (eval_given && options.held_out > 0)
       throw Error(ErrorCode::usage, fmt::format("--eval is {}, but {} has nothing held out; "
                                                 "allowed: 0",
                                                 options.held_out, choice.data));
@@ -526,20 +557,26 @@ void put_initial(const std::string& path, const std::vector<Sequential>& models,
 void run_training(TrainOptions& options, const Options& declared, const Device& device,
                   TrainJob job) {
   EngineConfig& config = job.config;
-  config.batch = options.batch;
-  config.precision = precision(options.precision, device);
-  config.momentum = options.momentum != 0;
-  config.slots = static_cast<int>(options.slots);
-  config.scheduler.schedule = schedule(options.schedule);
-  config.fuse = fuse_options(options.fuse);
-  config.scheduler.side_lanes = side_lanes(options.side_lanes, device);
+  configure(options, device, config);
   Log::check_all(options, job.files);
-  std::string batch_reason;
+  const auto note = [&](const std::string& text) {
+    if (!options.quiet) say(text + "\n");
+  };
+  Json found = Json::object();  // what was found out for `auto`
   if (options.batch == 0) {
     const BatchAnswer answer = recommended_batch(options, job, device);
     options.batch = config.batch = answer.batch;
-    batch_reason = answer.reason;
-    if (!options.quiet) say(fmt::format("batch {}: {}\n", answer.batch, answer.reason));
+    found["batch_reason"] = answer.reason;
+    note(fmt::format("batch {}: {}", answer.batch, answer.reason));
+  }
+  if (options.schedule == kAuto) {
+    const OverlapSeen seen = try_overlap(options, job, device);
+    const OverlapAnswer answer = judge_overlap(seen);
+    options.schedule = answer.overlap_is_worth_it() ? "overlap" : "serial";
+    config.scheduler.schedule = schedule(options.schedule);
+    found["schedule_reason"] = answer.sentence;
+    add_overlap(found["schedule_trials"], seen, answer);
+    note(fmt::format("schedule {}: {}", options.schedule, answer.sentence));
   }
   const Passes passes(options, job);
   if (!options.quiet)
@@ -556,7 +593,7 @@ void run_training(TrainOptions& options, const Options& declared, const Device& 
                 error.hint());
   }
   Json summary = summarise(options, device, job, run);
-  if (!batch_reason.empty()) summary["batch_reason"] = batch_reason;
+  summary.update(found);
   summary["config"] = declared.effective();
   if (options.epochs > 0) summary["config"].erase("steps");  // it follows
 
@@ -567,6 +604,14 @@ void run_training(TrainOptions& options, const Options& declared, const Device& 
                   fmt::format("the weights were written to {}, without scores", options.out));
   write_json(options.json, {{"schema", 1}, {"environment", environment()}, {"summary", summary}});
   if (options.json != "-") print_summary(summary, job);
+}
+
+Confusion train_and_score(const TrainOptions& options, const Device& device, TrainJob job) {
+  configure(options, device, job.config);
+  Log log;
+  const std::unique_ptr<Backend> backend = make_backend(device);
+  const TrainRun run = train(*backend, job, options, Passes(options, job), log);
+  return run.confusion.value();
 }
 
 }  // namespace tandem::program

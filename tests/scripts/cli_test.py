@@ -641,6 +641,75 @@ class CommandLine(unittest.TestCase):
         self.assertLessEqual(batch, 20)  # the pictures there are
         self.refuse(2, ["--batch", "'0'", "or auto"], *self.train("--batch", 0))
 
+    def test_find_batch_with_accuracy(self):
+        """Scores are those of the same training by `train`, beside the speed."""
+        options = ("--model", self.KERAS, "--data", f"csv:{self.TRIAL}", "--epochs", 2, "--lr", 0.1)
+        arguments = (*options, "--min", 16, "--max", 64, "--with-accuracy", 3, "--seed", 4, "--no-overlap")
+        result = self.found(*arguments)
+        self.check_found(result, [16, 32, 64])
+        accuracy = result["accuracy"]
+        held_out = accuracy["eval"]
+        samples = 2 * (2100 - held_out)
+        self.assertEqual(
+            {key: accuracy[key] for key in ("score", "seeds", "first_seed", "epochs", "train_samples", "lr", "momentum")},
+            {"score": "accuracy", "seeds": 3, "first_seed": 4, "epochs": 2, "train_samples": samples, "lr": 0.1,
+             "momentum": 0.9})
+        self.assertRegex(accuracy["comparison"], r"^Batch (16|32|64) has the best mean accuracy, 0\.\d{4}; ")
+        for row in result["rows"]:
+            batch, scores = row["global_batch"], row["scores"]
+            self.assertEqual((row["train_samples"], row["train_steps"], row["diverged"]),
+                             (samples, 2 * -(-samples // 2 // batch), 0))
+            self.assertEqual(row["steps_per_epoch"], row["train_steps"] / 2)
+            self.assertEqual(len(scores), 3)
+            mean = sum(scores) / 3
+            self.assertAlmostEqual(row["score_mean"], mean)
+            self.assertAlmostEqual(row["score_stddev"], (sum((s - mean) ** 2 for s in scores) / 2) ** 0.5)
+            self.assertEqual((row["score_min"], row["score_max"]), (min(scores), max(scores)))
+            for i in (0, 2):
+                train = self.summary("train", *options, "--batch", batch, "--seed", 4 + i, "--device", "host")
+                self.assertEqual(train["accuracy"], scores[i], (batch, i))
+        text = self.succeed(*self.find_batch(*arguments, "--flat", 0, "--refine", 0)).stdout
+        for words in ("  accuracy", "held out, mean of 3 seeds after", accuracy["comparison"].split(";")[0]):
+            self.assertIn(words, text)
+
+    def test_find_batch_with_accuracy_of_one_seed_and_of_diverging_ones(self):
+        options = ("--model", self.KERAS, "--data", f"csv:{self.TRIAL}", "--max", 1, "--no-overlap", "--with-accuracy")
+        row, = self.found(*options, 1)["rows"]
+        self.assertIsNone(row["score_stddev"])
+        self.assertEqual([row["score_mean"]], row["scores"])
+        result = self.found(*options, 2, "--lr", 1e30)
+        row, = result["rows"]
+        self.assertEqual((row["scores"], row["diverged"], row["score_mean"]), ([None, None], 2, None))
+        self.assertIn("diverged at batch 1", result["accuracy"]["comparison"])
+
+    def test_find_batch_with_accuracy_of_pictures(self):
+        result = self.found("classify", "--image", 32, "--augment", "none", "--max", 2, "--no-overlap", "--data",
+                            f"fashion-mnist:{self.data}", "--with-accuracy", 1)
+        self.assertEqual((result["accuracy"]["score"], result["accuracy"]["data"]),
+                         ("accuracy", f"fashion-mnist:{self.data}"))
+        self.assertEqual([len(row["scores"]) for row in result["rows"]], [1, 1])
+
+    def test_train_chooses_its_schedule(self):
+        """By trials of the training at hand; bits do not depend on it."""
+        for train in (self.train("--eval", 4), self.rows("--epochs", 1)):
+            result = self.succeed(*train, "--schedule", "auto", "--json", "-")
+            found = json.loads(result.stdout)["summary"]
+            trials = found["schedule_trials"]
+            self.assertEqual(found["config"]["schedule"], found["schedule"])
+            self.assertEqual(found["schedule_reason"], trials["overlap"])
+            self.assertIn(f"schedule {found['schedule']}: {found['schedule_reason']}\n", result.stderr)
+            times = list(trials["stage_ms"].values())
+            self.assertAlmostEqual(trials["predicted_speedup"], sum(times) / max(times))
+            self.assertAlmostEqual(trials["measured_speedup"], trials["serial_ms"] / trials["overlap_ms"])
+            pays = trials["predicted_speedup"] >= 1.05 and (
+                trials["measured_speedup"] >= 1 + 0.1 * (trials["predicted_speedup"] - 1))
+            self.assertEqual(found["schedule"], "overlap" if pays else "serial")
+            given = self.summary(*train, "--schedule", "overlap")
+            self.assertNotIn("schedule_reason", given)
+            self.assertEqual(found["weights_sha256"], given["weights_sha256"])
+        both = self.summary(*self.rows("--epochs", 1), "--batch", "auto", "--schedule", "auto")
+        self.assertLessEqual({"batch_reason", "schedule_reason"}, both.keys())
+
     def test_find_batch_refuses(self):
         self.refuse(2, "no workload for 'find-batch'; allowed: segment, classify", "find-batch")
         self.refuse(2, "--max needs --model FILE", "find-batch", "--max", 4)
@@ -652,6 +721,12 @@ class CommandLine(unittest.TestCase):
         self.refuse(2, ["--augment cpu", "--input device"],
                     *self.find_batch("classify", *quiet, "--augment", "cpu"))
         self.refuse(3, "nowhere.json", *self.find_batch("--model", "nowhere.json"))
+        for option in (("--epochs", 2), ("--lr", 0.1), ("--data", "synthetic")):
+            self.refuse(2, [f"{option[0]} does nothing without --with-accuracy"],
+                        *self.find_batch("--model", self.KERAS, *option))
+        self.refuse(2, ["--with-accuracy: synthetic has nothing held out"],
+                    *self.find_batch("segment", *quiet, "--data", "synthetic", "--with-accuracy", 2))
+        self.refuse(2, ["--data is missing"], *self.find_batch("--model", self.KERAS, "--with-accuracy", 2))
         self.refuse(3, "nowhere/f.json", *self.find_batch("segment", "--json", "nowhere/f.json"))
 
     def test_bench_sees_a_wrong_bit(self):
