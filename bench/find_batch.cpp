@@ -247,6 +247,8 @@ class Accuracy {
     sizes_.push_back(std::move(size));
   }
 
+  ScoreComparison comparison() const { return compare_scores(sizes_, score_name(labels_)); }
+
   Json json() const {
     return {{"score", score_name(labels_)},
             {"seeds", options_.seeds},
@@ -257,7 +259,7 @@ class Accuracy {
             {"eval", held_out_},
             {"lr", learning_rate_},
             {"momentum", options_.momentum},
-            {"comparison", compare_scores(sizes_, score_name(labels_))}};
+            {"comparison", comparison().sentence}};
   }
 
  private:
@@ -419,6 +421,15 @@ void run(FindOptions& options, const Options& declared, MakeWorkload make_worklo
   }
   json["accuracy"] = accuracy ? accuracy->json() : Json(nullptr);
   json["notes"] = result.notes;
+  if (accuracy) {
+    const std::vector<std::int64_t> below = accuracy->comparison().below;
+    const std::int64_t size = result.recommended.batch;
+    if (std::find(below.begin(), below.end(), size) != below.end())
+      json["notes"].push_back(
+          fmt::format("Batch {} is recommended for its speed, but it scores below the best by more "
+                      "than seeds are apart.",
+                      size));
+  }
   json["largest_feasible"] = to_json(result.largest_feasible);
   json["best_throughput"] = to_json(result.best_throughput);
   json["recommended"] = to_json(result.recommended);

@@ -33,7 +33,7 @@ std::optional<Spread> spread_of(const std::vector<double>& scores) {
   return spread;
 }
 
-std::string compare_scores(const std::vector<SizeScores>& sizes, const std::string& score) {
+ScoreComparison compare_scores(const std::vector<SizeScores>& sizes, const std::string& score) {
   std::vector<std::string> diverged;
   const SizeScores* best = nullptr;
   double best_mean = 0;
@@ -47,27 +47,26 @@ std::string compare_scores(const std::vector<SizeScores>& sizes, const std::stri
   const std::string diverging =
       diverged.empty() ? ""
                        : fmt::format(" Training diverged at batch {}.", fmt::join(diverged, ", "));
-  if (best == nullptr) return fmt::format("No size has a score.{}", diverging);
+  if (best == nullptr) return {{}, fmt::format("No size has a score.{}", diverging)};
 
-  std::vector<std::string> below;
+  ScoreComparison result;
   std::size_t compared = 0;
   for (const SizeScores& size : sizes) {
     if (&size == best || size.scores.size() < 2 || best->scores.size() < 2) continue;
     ++compared;
     const double gap = best_mean - spread_of(size.scores)->mean;
     if (gap > 2 * std::sqrt(error_square(size) + error_square(*best)))
-      below.push_back(fmt::format("{}", size.batch));
+      result.below.push_back(size.batch);
   }
-  const std::string head =
-      fmt::format("Batch {} has the best mean {}, {:.4f}", best->batch, score, best_mean);
-  if (sizes.size() > 1 && compared == 0)
-    return fmt::format("{}; of one seed a size the spread is not known, so that says little.{}",
-                       head, diverging);
-  if (below.empty())
-    return fmt::format("{}; no other size is below it by more than its seeds are apart.{}", head,
-                       diverging);
-  return fmt::format("{}; below it by more than their seeds are apart: batch {}.{}", head,
-                     fmt::join(below, ", "), diverging);
+  std::string apart = "no other size is below it by more than its seeds are apart";
+  if (!result.below.empty())
+    apart = fmt::format("below it by more than their seeds are apart: batch {}",
+                        fmt::join(result.below, ", "));
+  else if (sizes.size() > 1 && compared == 0)
+    apart = "of one seed a size the spread is not known, so that says little";
+  result.sentence = fmt::format("Batch {} has the best mean {}, {:.4f}; {}.{}", best->batch, score,
+                                best_mean, apart, diverging);
+  return result;
 }
 
 }  // namespace tandem

@@ -25,9 +25,14 @@ struct Spread {
 /// Nothing of no scores.
 std::optional<Spread> spread_of(const std::vector<double>& scores);
 
-/// A sentence: the best mean, and which sizes are below it by more than twice the standard error of
-/// the difference, sqrt(s1^2 / n1 + s2^2 / n2). A size of which a training diverged is named.
-/// `score` is what the scores are, as in "accuracy". Sizes in any order. Thread-safe.
-std::string compare_scores(const std::vector<SizeScores>& sizes, const std::string& score);
+struct ScoreComparison {
+  std::vector<std::int64_t> below;  ///< sizes further below the best mean than seeds are apart
+  std::string sentence;
+};
+
+/// The best mean, and which sizes are below it by more than twice the standard error of the
+/// difference, sqrt(s1^2 / n1 + s2^2 / n2). A size of which a training diverged is named. `score`
+/// is what the scores are, as in "accuracy". Sizes in any order. Thread-safe.
+ScoreComparison compare_scores(const std::vector<SizeScores>& sizes, const std::string& score);
 
 }  // namespace tandem

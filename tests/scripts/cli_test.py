@@ -668,6 +668,9 @@ class CommandLine(unittest.TestCase):
             for i in (0, 2):
                 train = self.summary("train", *options, "--batch", batch, "--seed", 4 + i, "--device", "host")
                 self.assertEqual(train["accuracy"], scores[i], (batch, i))
+        below = accuracy["comparison"].partition("apart: batch ")[2].rstrip(".").split(", ")
+        self.assertEqual(any("recommended for its speed" in note for note in result["notes"]),
+                         str(result["recommended"]["batch"]) in below)
         text = self.succeed(*self.find_batch(*arguments, "--flat", 0, "--refine", 0)).stdout
         for words in ("  accuracy", "held out, mean of 3 seeds after", accuracy["comparison"].split(";")[0]):
             self.assertIn(words, text)
