@@ -62,6 +62,29 @@ TEST(Dense, OtherSchedulesAndFusedOperationsGiveTheSameBits) {
   }
 }
 
+// The update inside a product has no gradient that a penalty could be added to.
+TEST(Dense, FusedUpdatesLeaveLayersWithL2Alone) {
+  const nlohmann::json& run = dense_run("keras_example");
+  EngineConfig config;
+  config.momentum = false;
+  const DenseOutcome plain = on_host(keras_example(), run, config);
+  config.fuse = kFuseAll;
+  const DenseOutcome fused = on_host(keras_example(), run, config);
+  ASSERT_EQ(plain.losses.size(), fused.losses.size());
+  for (std::size_t i = 0; i < plain.losses.size(); ++i)
+    EXPECT_LE(std::abs(fused.losses[i] - plain.losses[i]), kDenseBound * plain.losses[i]) << i;
+
+  config.trained = keras_example();
+  config.features = 1;
+  int updates = 0, penalties = 0;
+  for (const Operation& operation : plan_training(config).stages.back().operations) {
+    updates += operation.kind == OpKind::conv1x1_update;
+    penalties += operation.kind == OpKind::l2_penalty;
+  }
+  EXPECT_EQ(updates, 2);
+  EXPECT_EQ(penalties, 1);
+}
+
 TEST(Dense, TheExampleFileIsThatNetwork) {
   const Model model = read_model(TANDEM_SOURCE_DIR "/docs/examples/keras.json");
   EXPECT_EQ(model.features, 1);

@@ -87,7 +87,7 @@ inline DenseOutcome train_dense(Backend& backend, const Sequential& model,
     finish_header(*slot.header);
     trainer.step(0);
     trainer.finish();
-    if (step == 0) outcome.first_gradients = trainer.gradients();
+    if (step == 0 && !config.fuse.update) outcome.first_gradients = trainer.gradients();
   }
   outcome.end = trainer.trained();
   return outcome;
