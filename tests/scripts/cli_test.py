@@ -246,7 +246,7 @@ class CommandLine(unittest.TestCase):
         self.refuse(2, ["--resume", later], *self.train("--resume"))
         self.refuse(2, ["--resume", later], *self.train("--resume", "file"))
         self.refuse(2, ["--resume", later], *self.classify("--resume"))
-        self.refuse(2, ["auto", later], *self.train("--schedule", "auto"))
+        self.refuse(2, ["auto", later], *self.find_batch("segment", "--schedule", "auto"))
         self.refuse(2, ["auto", later], *self.bench("--schedule", "serial,auto"))
         self.refuse(2, ["folder:x", later], *self.train("--data", "folder:x"))
 
