@@ -93,21 +93,38 @@ BatchTrial TrainingProbe::run_as(Schedule schedule, std::int64_t batch, std::int
 }
 
 OverlapSeen TrainingProbe::see_overlap(std::int64_t batch, std::int64_t warmup, std::int64_t steps,
-                                       std::int64_t repeats, double own) {
+                                       std::int64_t repeats, std::optional<double> own) {
   const bool overlaps = job_.config.scheduler.schedule != Schedule::serial;
-  const Schedule other_order = overlaps ? Schedule::serial : Schedule::overlap;
   OverlapSeen seen;
-  std::vector<double> others;
+  const auto seconds_a_step = [&](Schedule schedule, StageSeconds* stages) {
+    const BatchTrial trial = run_as(schedule, batch, warmup, steps, stages);
+    return std::accumulate(trial.step_seconds.begin(), trial.step_seconds.end(), 0.0) /
+           static_cast<double>(trial.step_seconds.size());
+  };
+  std::vector<double> others, owns;
   for (std::int64_t i = 0; i < repeats; ++i) {
-    const BatchTrial trial =
-        run_as(other_order, batch, warmup, steps, i == 0 ? &seen.stages : nullptr);
-    others.push_back(std::accumulate(trial.step_seconds.begin(), trial.step_seconds.end(), 0.0) /
-                     static_cast<double>(trial.step_seconds.size()));
+    others.push_back(seconds_a_step(overlaps ? Schedule::serial : Schedule::overlap,
+                                    i == 0 ? &seen.stages : nullptr));
+    if (!own) owns.push_back(seconds_a_step(job_.config.scheduler.schedule, nullptr));
   }
-  const double other = median_of(others);
-  seen.serial = overlaps ? other : own;
-  seen.overlapped = overlaps ? own : other;
+  const double other = median_of(others), mine = own ? *own : median_of(owns);
+  seen.serial = overlaps ? other : mine;
+  seen.overlapped = overlaps ? mine : other;
   return seen;
+}
+
+void add_overlap(Json& row, const OverlapSeen& seen, const OverlapAnswer& answer) {
+  Json stages = Json::object();
+  for (const auto& [name, seconds] : seen.stages) stages[name] = 1e3 * seconds;
+  row["stage_ms"] = stages;
+  row["t_a_ms"] = 1e3 * answer.a;
+  row["t_b_ms"] = 1e3 * answer.b;
+  row["serial_ms"] = 1e3 * seen.serial;
+  row["overlap_ms"] = 1e3 * seen.overlapped;
+  row["predicted_speedup"] = answer.bound;
+  row["measured_speedup"] = answer.speedup;
+  row["overlap_eff"] = answer.efficiency;
+  row["overlap"] = answer.sentence;
 }
 
 }  // namespace tandem::program

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <tandem/engine/dataset.hpp>
 #include <tandem/engine/finder.hpp>
 #include <tandem/engine/loader.hpp>
@@ -14,6 +15,7 @@
 
 #include "device.hpp"
 #include "measure.hpp"
+#include "options.hpp"
 
 namespace tandem::program {
 
@@ -25,12 +27,6 @@ struct ProbeJob {
   std::shared_ptr<const Dataset> data;
   LoaderOptions loader;           ///< but for batch and steps
   bool beside_predictor = false;  ///< the memory has to hold a predictor of the same batch too
-};
-
-/// What overlapping brings at one batch size.
-struct OverlapSeen {
-  StageSeconds stages;                ///< each alone
-  double serial = 0, overlapped = 0;  ///< seconds a step
 };
 
 /// Each trial has a backend and a trainer of its own, made from the same weights, and ends with
@@ -47,9 +43,9 @@ class TrainingProbe final : public BatchProbe {
 
   /// Times the stages of a size that `run` came through, and tries it `repeats` times in the other
   /// order: serial for a job that overlaps, overlap for one that does not. `own` is what the job's
-  /// own order takes a step.
+  /// own order takes a step; without it that is tried as well, in turn with the other.
   OverlapSeen see_overlap(std::int64_t batch, std::int64_t warmup, std::int64_t steps,
-                          std::int64_t repeats, double own);
+                          std::int64_t repeats, std::optional<double> own = std::nullopt);
 
  private:
   EngineConfig config_for(std::int64_t batch) const;
@@ -60,5 +56,9 @@ class TrainingProbe final : public BatchProbe {
   ProbeJob job_;
   std::function<void(std::int64_t)> on_trial_;
 };
+
+/// stage_ms, t_a_ms, t_b_ms, serial_ms, overlap_ms, predicted_speedup, measured_speedup,
+/// overlap_eff and the sentence as overlap.
+void add_overlap(Json& row, const OverlapSeen& seen, const OverlapAnswer& answer);
 
 }  // namespace tandem::program

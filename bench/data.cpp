@@ -13,29 +13,36 @@
 namespace tandem::program {
 namespace {
 
-enum class Folder : std::uint8_t { none, optional, required };
+/// Whether a folder, or a file, is named with the data set.
+enum class Place : std::uint8_t { none, optional_folder, folder, file };
 
 struct KnownData {
   const char* name;
-  Folder folder;
-  bool pixels, pictures;  // labels it has
+  Place place;
+  bool pixels, pictures;  // labels of pictures that it has
+  bool rows;              // of numbers, with a label each
   bool generated;
 };
 constexpr KnownData kKnown[] = {
-    {"fashion-scenes", Folder::optional, true, false, true},
-    {"fashion-mnist", Folder::optional, false, true, false},
-    {"cifar10", Folder::required, false, true, false},
-    {"folder", Folder::required, false, true, false},
-    {"synthetic", Folder::none, true, true, true},
+    {"fashion-scenes", Place::optional_folder, true, false, false, true},
+    {"fashion-mnist", Place::optional_folder, false, true, false, false},
+    {"cifar10", Place::folder, false, true, false, false},
+    {"folder", Place::folder, false, true, false, false},
+    {"csv", Place::file, false, false, true, false},
+    {"synthetic", Place::none, true, true, true, true},
 };
 
 bool has(const KnownData& known, Labels labels) {
   return labels == Labels::pixels ? known.pixels : known.pictures;
 }
 
-std::string with_folder(const KnownData& known) {
-  const char* const folder[] = {"", "[:DIR]", ":DIR"};
-  return std::string(known.name) + folder[static_cast<int>(known.folder)];
+bool fits(const KnownData& known, const DataRequest& request) {
+  return request.features > 0 ? known.rows : has(known, request.labels);
+}
+
+std::string with_place(const KnownData& known) {
+  const char* const place[] = {"", "[:DIR]", ":DIR", ":FILE"};
+  return std::string(known.name) + place[static_cast<int>(known.place)];
 }
 
 /// "fashion-scenes[:DIR], synthetic"
@@ -43,7 +50,7 @@ template <class Condition>
 std::string names(const char* separator, Condition condition) {
   std::vector<std::string> all;
   for (const KnownData& known : kKnown)
-    if (condition(known)) all.push_back(with_folder(known));
+    if (condition(known)) all.push_back(with_place(known));
   return fmt::format("{}", fmt::join(all, separator));
 }
 
@@ -58,40 +65,55 @@ const KnownData* find(const std::string& name) {
   throw Error(ErrorCode::usage, fmt::format("--data {}: {}", choice.data, what));
 }
 
-/// Of the folder in "NAME:DIR"; empty if there is none.
-std::string folder_of(const DataChoice& choice) {
+/// The folder or file in "NAME:DIR"; empty if there is none.
+std::string place_of(const DataChoice& choice) {
   const std::size_t colon = choice.data.find(':');
   return colon == std::string::npos ? "" : choice.data.substr(colon + 1);
+}
+
+/// What the request needs, in words, and what a data set has that does not fit it.
+std::string needed(const KnownData* known, const DataRequest& request) {
+  if (request.features > 0) return fmt::format("rows of {}", count_of(request.features, "number"));
+  if (known == nullptr || known->rows) return "pictures";
+  return request.labels == Labels::pixels ? "a label a pixel" : "a label a picture";
+}
+std::string has_instead(const KnownData& known, const DataRequest& request) {
+  if (request.features > 0) return "pictures";
+  if (known.rows) return "rows of numbers";
+  return known.pixels ? "a label a pixel" : "a label a picture";
 }
 
 /// The entry of the table, after all that can be said without opening anything.
 const KnownData& checked(const DataChoice& choice, const DataRequest& request) {
   const std::string allowed =
-      names(", ", [&](const KnownData& known) { return has(known, request.labels); });
-  const std::string name = data_name(choice), folder = folder_of(choice);
+      names(", ", [&](const KnownData& known) { return fits(known, request); });
+  const std::string name = data_name(choice), place = place_of(choice);
+  if (name.empty())
+    throw Error(ErrorCode::usage, fmt::format("--data is missing: {} needs {}; allowed: {}",
+                                              request.who, needed(nullptr, request), allowed));
   const KnownData* const known = find(name);
   if (known == nullptr)
     throw Error(ErrorCode::usage,
                 fmt::format("--data: '{}' is not allowed; allowed: {}", choice.data, allowed));
-  if (!has(*known, request.labels)) {
-    if (name == "folder") refuse(choice, "masks for segmentation are not in this version");
-    const bool pixels = request.labels == Labels::pixels;
-    refuse(choice, fmt::format("has a label a {}, but {} needs a label a {}; allowed: {}",
-                               pixels ? "picture" : "pixel", request.who,
-                               pixels ? "pixel" : "picture", allowed));
+  if (!fits(*known, request)) {
+    if (name == "folder" && request.features == 0)
+      refuse(choice, "masks for segmentation are not in this version");
+    refuse(choice, fmt::format("has {}, but {} needs {}; allowed: {}", has_instead(*known, request),
+                               request.who, needed(known, request), allowed));
   }
-  if (name.size() != choice.data.size() && folder.empty())
-    refuse(choice, "no folder after the colon");
-  if (known->folder == Folder::none && !folder.empty())
-    refuse(choice, fmt::format("{} has no folder; allowed: {}", name, with_folder(*known)));
-  if (known->folder == Folder::required && folder.empty())
-    refuse(choice, fmt::format("which folder? allowed: {}", with_folder(*known)));
+  const char* const what = known->place == Place::file ? "file" : "folder";
+  if (name.size() != choice.data.size() && place.empty())
+    refuse(choice, fmt::format("no {} after the colon", what));
+  if (known->place == Place::none && !place.empty())
+    refuse(choice, fmt::format("{} has no folder; allowed: {}", name, with_place(*known)));
+  if (known->place >= Place::folder && place.empty())
+    refuse(choice, fmt::format("which {}? allowed: {}", what, with_place(*known)));
   return *known;
 }
 
 std::shared_ptr<const Dataset> open_scenes(const DataChoice& choice, const DataRequest& request) {
   FashionScenesOptions options;
-  options.directory = folder_of(choice);
+  options.directory = place_of(choice);
   options.split = request.split;
   options.image = request.image;
   options.seed = request.seed;
@@ -102,7 +124,7 @@ std::shared_ptr<const Dataset> open_scenes(const DataChoice& choice, const DataR
 
 std::shared_ptr<const Dataset> open_folder(const DataChoice& choice, const DataRequest& request) {
   FolderOptions options;
-  options.directory = folder_of(choice);
+  options.directory = place_of(choice);
   options.image = request.image;
   options.split = request.split;
   options.broken_is_fatal = choice.broken == "fatal";
@@ -117,6 +139,7 @@ std::shared_ptr<const Dataset> open_folder(const DataChoice& choice, const DataR
 
 std::shared_ptr<const Dataset> open_synthetic(const DataRequest& request) {
   const std::int64_t classes = request.classes == 0 ? 10 : request.classes;
+  if (request.features > 0) return make_synthetic_rows(request.features, classes, request.seed);
   return request.labels == Labels::pixels
              ? make_synthetic(request.image, classes, request.seed)
              : make_synthetic_classes(request.image, classes, request.seed);
@@ -125,16 +148,17 @@ std::shared_ptr<const Dataset> open_synthetic(const DataRequest& request) {
 std::shared_ptr<const Dataset> open_named(const std::string& name, const DataChoice& choice,
                                           const DataRequest& request) {
   if (name == "fashion-scenes") return open_scenes(choice, request);
-  if (name == "fashion-mnist") return make_fashion_mnist(folder_of(choice), request.split);
-  if (name == "cifar10") return make_cifar10(folder_of(choice), request.split);
+  if (name == "fashion-mnist") return make_fashion_mnist(place_of(choice), request.split);
+  if (name == "cifar10") return make_cifar10(place_of(choice), request.split);
   if (name == "folder") return open_folder(choice, request);
+  if (name == "csv") return make_csv(place_of(choice), request.split);
   return open_synthetic(request);
 }
 
 template <class Condition>
 void add_data_option(Options& options, DataChoice& choice, Condition condition) {
   options.text("--data", choice.data, names("|", condition),
-               "pictures with labels; DIR holds their files");
+               "samples with labels; DIR holds their files");
 }
 
 void add_garment_options(Options& options, DataChoice& choice) {
@@ -175,6 +199,10 @@ Json BrokenFiles::json() const {
 std::shared_ptr<const Dataset> open_data(const DataChoice& choice, const DataRequest& request) {
   const KnownData& known = checked(choice, request);
   std::shared_ptr<const Dataset> data = open_named(known.name, choice, request);
+  if (request.features != data->features())
+    refuse(choice,
+           fmt::format("has {} a row beside the label, but {} reads {}",
+                       count_of(data->features(), "number"), request.who, request.features));
   if (request.classes != 0 && request.classes != data->classes())
     throw Error(ErrorCode::usage, fmt::format("{} {}, but {} has {} classes", request.says_classes,
                                               request.classes, known.name, data->classes()));

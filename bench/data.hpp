@@ -16,7 +16,7 @@ namespace tandem::program {
 enum class Labels : std::uint8_t { pixels, pictures };
 
 struct DataChoice {
-  std::string data;  ///< NAME or NAME:DIR
+  std::string data;  ///< NAME, NAME:DIR or NAME:FILE
   std::int64_t garments = 1;
   double garment_scale = 0.8;
   std::string broken = "fatal";
@@ -44,19 +44,21 @@ struct BrokenFiles {
 struct DataRequest {
   Labels labels = Labels::pixels;
   Split split = Split::train;
-  std::int64_t image = 0;    ///< side of the pictures, of data that have no side of their own
-  std::int64_t classes = 0;  ///< the number that has to be there; 0: any
+  std::int64_t image = 0;     ///< side of the pictures, of data that have no side of their own
+  std::int64_t features = 0;  ///< numbers a row, of data that are rows; 0: pictures
+  std::int64_t classes = 0;   ///< the number that has to be there; 0: any
   /// Who needs these labels, and what says that number, for messages.
   std::string who, says_classes = "--classes is";
   std::uint64_t seed = 0;
   std::shared_ptr<BrokenFiles> broken;  ///< null: nobody wants to know
 };
 
-/// Throws Error{usage} for a name that is none, has the other kind of labels, or where the number
-/// of classes is another one; Error{data} as the data sets do.
+/// Throws Error{usage} for a name that is none, has pictures where rows are needed or the other way
+/// round, has the other kind of labels, or where the number of features or of classes is another
+/// one; Error{data} as the data sets do.
 std::shared_ptr<const Dataset> open_data(const DataChoice& choice, const DataRequest& request);
 
-/// The name without the folder: "cifar10".
+/// The name without the folder or file: "cifar10".
 std::string data_name(const DataChoice& choice);
 /// True if the data set has that kind of labels. False for a name that is none.
 bool has_labels(const DataChoice& choice, Labels labels);

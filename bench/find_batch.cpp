@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
+#include <optional>
 #include <tandem/engine/error.hpp>
+#include <tandem/engine/score_spread.hpp>
 #include <tandem/models/model_json.hpp>
 #include <utility>
 
@@ -30,21 +32,78 @@ struct FindOptions {
   std::vector<std::string> fuse{"all"};
   std::string side_lanes = "auto";
   bool no_overlap = false, quiet = false;
+  // Of --with-accuracy: how many seeds, and how each training goes.
+  std::int64_t seeds = 0, epochs = 1;
+  double learning_rate = -1;  // that of the workload's training
+  DataChoice data;
 };
+
+/// A training of one size with one seed, for its held-out score.
+struct Training {
+  TrainOptions options;
+  TrainJob job;
+  std::string data;  // by name
+};
+using MakeTraining = Training (*)(const FindOptions& options, std::int64_t batch,
+                                  std::int64_t seed);
 
 /// What is trained, before the options that all have in common.
 struct Workload {
   std::string name;
   ProbeJob job;
+  MakeTraining make_training = nullptr;
 };
 
 std::uint64_t seed_of(const FindOptions& options) {
   return static_cast<std::uint64_t>(options.seed);
 }
 
+/// The workload's options as `tandem train` would be given them.
+template <class Kind>
+Kind training_options(const FindOptions& options, std::int64_t batch, std::int64_t seed) {
+  Kind kind;
+  kind.batch = batch;
+  kind.seed = seed;
+  kind.epochs = options.epochs;
+  if (options.learning_rate >= 0) kind.learning_rate = options.learning_rate;
+  kind.momentum = options.momentum;
+  kind.schedule = options.schedule;
+  kind.precision = options.precision;
+  kind.fuse = options.fuse;
+  kind.side_lanes = options.side_lanes;
+  kind.workers = options.workers;
+  kind.slots = options.slots;
+  kind.data = options.data;
+  kind.quiet = true;
+  return kind;
+}
+
+Training segment_training(const FindOptions& options, std::int64_t batch, std::int64_t seed) {
+  auto kind = training_options<SegmentOptions>(options, batch, seed);
+  kind.image = options.image;
+  TrainJob job = segment_job(kind, false);
+  return {kind, std::move(job), kind.data.data};
+}
+
+Training classify_training(const FindOptions& options, std::int64_t batch, std::int64_t seed) {
+  auto kind = training_options<ClassifyOptions>(options, batch, seed);
+  kind.image = options.image;
+  kind.augment.where = options.augment;
+  TrainJob job = classify_job(kind, false);
+  return {kind, std::move(job), kind.data.data};
+}
+
+Training model_training(const FindOptions& options, std::int64_t batch, std::int64_t seed) {
+  auto kind = training_options<ModelOptions>(options, batch, seed);
+  kind.model = options.model;
+  TrainJob job = model_job(kind, false);
+  return {kind, std::move(job), kind.data.data};
+}
+
 Workload segment(const FindOptions& options) {
   Workload workload;
   workload.name = "segment";
+  workload.make_training = segment_training;
   workload.job.config = segmenter_config(options.image, options.classes, 1);
   workload.job.data = make_synthetic(options.image, options.classes, seed_of(options));
   return workload;
@@ -53,6 +112,7 @@ Workload segment(const FindOptions& options) {
 Workload classify(const FindOptions& options) {
   Workload workload;
   workload.name = "classify";
+  workload.make_training = classify_training;
   EngineConfig& config = workload.job.config;
   config = published_classifier(options.image, options.classes, 1);
   workload.job.data = make_synthetic_classes(options.image, options.classes, seed_of(options));
@@ -74,13 +134,19 @@ Workload of_model(const FindOptions& options) {
   const std::int64_t classes = model.trained.out_channels();
   Workload workload;
   workload.name = model.name;
+  workload.make_training = model_training;
   EngineConfig& config = workload.job.config;
   config.frozen = model.frozen;
   config.trained = model.trained;
   config.image = model.image;
-  workload.job.data = labels_of(model, options.model) == Labels::pixels
-                          ? make_synthetic(model.image, classes, seed_of(options))
-                          : make_synthetic_classes(model.image, classes, seed_of(options));
+  config.features = model.features;
+  const Labels labels = labels_of(model, options.model);
+  if (model.features > 0)
+    workload.job.data = make_synthetic_rows(model.features, classes, seed_of(options));
+  else if (labels == Labels::pixels)
+    workload.job.data = make_synthetic(model.image, classes, seed_of(options));
+  else
+    workload.job.data = make_synthetic_classes(model.image, classes, seed_of(options));
   return workload;
 }
 
@@ -90,44 +156,6 @@ Workload of_model(const FindOptions& options) {
 double percentile_95(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   return values[(values.size() * 95 + 99) / 100 - 1];
-}
-
-/// Says at which condition overlap fails, if it does: neither part fills the device alone, and both
-/// take about the same time.
-std::string overlap_sentence(double a, double b, double bound, double speedup) {
-  if (bound < 1.05)
-    return fmt::format(
-        "Overlap has little to gain, at most {:.2f}: the stages are unequal, {:.3f} ms beside "
-        "{:.3f} ms; serial is as good.",
-        bound, 1e3 * a, 1e3 * b);
-  const std::string seen =
-      fmt::format("{:.2f} times as fast as serial, at most {:.2f}", speedup, bound);
-  if (speedup >= 1 + 0.1 * (bound - 1)) return fmt::format("Overlap pays: {}.", seen);
-  return fmt::format(
-      "Overlap {}: {}; the stages slow each other down, as where each fills the "
-      "device alone.",
-      speedup < 1 ? "loses" : "does nothing", seen);
-}
-
-void add_overlap(Json& row, const OverlapSeen& seen) {
-  double sum = 0, longest = 0, a = 0;
-  Json stages = Json::object();
-  for (const auto& [name, seconds] : seen.stages) {
-    stages[name] = 1e3 * seconds;
-    sum += seconds;
-    longest = std::max(longest, seconds);
-    if (&name != &seen.stages.back().first) a = std::max(a, seconds);
-  }
-  const double b = seen.stages.back().second, speedup = seen.serial / seen.overlapped;
-  row["stage_ms"] = stages;
-  row["t_a_ms"] = 1e3 * a;
-  row["t_b_ms"] = 1e3 * b;
-  row["serial_ms"] = 1e3 * seen.serial;
-  row["overlap_ms"] = 1e3 * seen.overlapped;
-  row["predicted_speedup"] = sum / longest;
-  row["measured_speedup"] = speedup;
-  row["overlap_eff"] = (seen.serial - seen.overlapped) / (sum - longest);
-  row["overlap"] = overlap_sentence(a, b, sum / longest, speedup);
 }
 
 Json make_row(const BatchRow& found, const FinderOptions& finder) {
@@ -167,32 +195,147 @@ Json make_row(const BatchRow& found, const FinderOptions& finder) {
   return row;
 }
 
+// --- scores beside the speed
+
+/// What a sample of held-out data is scored by.
+const char* score_name(Labels labels) { return labels == Labels::pixels ? "miou" : "accuracy"; }
+
+/// --with-accuracy: every size is trained on the same samples, with the same seeds.
+class Accuracy {
+ public:
+  /// Opens the data once, so that what is wrong with them is said before anything runs.
+  Accuracy(const FindOptions& options, const Device& device, MakeTraining make_training)
+      : options_(options), device_(device), make_training_(make_training) {
+    const Training one = make_training_(options_, 1, options_.seed);
+    if (!one.job.held_out)
+      throw Error(ErrorCode::usage,
+                  fmt::format("--with-accuracy: {} has nothing held out to score", one.data));
+    data_ = one.data;
+    labels_ = one.job.labels;
+    in_epochs_ = one.job.in_epochs;
+    epoch_size_ = one.job.data->epoch_size();
+    held_out_ = one.options.held_out;
+    learning_rate_ = one.options.learning_rate;
+  }
+
+  /// Samples of the data, which no batch exceeds; 0 where they are made without end.
+  std::int64_t records() const { return in_epochs_ ? epoch_size_ : 0; }
+
+  /// Adds the scores of a size to its row.
+  void add(std::int64_t batch, Json& row) {
+    SizeScores size;
+    size.batch = batch;
+    row["train_steps"] = options_.epochs * static_cast<std::int64_t>(
+                                               batches_of(epoch_size_, batch, LastBatch::partial));
+    row["train_samples"] = options_.epochs * epoch_size_;
+    row["scores"] = Json::array();
+    for (std::int64_t i = 0; i < options_.seeds; ++i) {
+      const std::optional<double> score = train(batch, options_.seed + i);
+      row["scores"].push_back(score ? Json(*score) : Json(nullptr));
+      if (score)
+        size.scores.push_back(*score);
+      else
+        ++size.diverged;
+    }
+    const std::optional<Spread> spread = spread_of(size.scores);
+    const auto value = [&](double number) { return spread ? Json(number) : Json(nullptr); };
+    row["score_mean"] = value(spread ? spread->mean : 0);
+    row["score_stddev"] = spread && spread->deviation ? Json(*spread->deviation) : Json(nullptr);
+    row["score_min"] = value(spread ? spread->min : 0);
+    row["score_max"] = value(spread ? spread->max : 0);
+    row["diverged"] = size.diverged;
+    sizes_.push_back(std::move(size));
+  }
+
+  ScoreComparison comparison() const { return compare_scores(sizes_, score_name(labels_)); }
+
+  Json json() const {
+    return {{"score", score_name(labels_)},
+            {"seeds", options_.seeds},
+            {"first_seed", options_.seed},
+            {"data", data_},
+            {"epochs", options_.epochs},
+            {"train_samples", options_.epochs * epoch_size_},
+            {"eval", held_out_},
+            {"lr", learning_rate_},
+            {"momentum", options_.momentum},
+            {"comparison", comparison().sentence}};
+  }
+
+ private:
+  /// Nothing where the training diverged.
+  std::optional<double> train(std::int64_t batch, std::int64_t seed) const {
+    check_interrupt();
+    if (!options_.quiet)
+      say(fmt::format("find-batch: training of batch {}, seed {}\n", batch, seed));
+    Training training = make_training_(options_, batch, seed);
+    try {
+      const Confusion counts = train_and_score(training.options, device_, std::move(training.job));
+      return labels_ == Labels::pixels ? counts.mean_iou() : counts.pixel_accuracy();
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::non_finite) throw;
+      return std::nullopt;
+    }
+  }
+
+  const FindOptions& options_;
+  const Device& device_;
+  const MakeTraining make_training_;
+  std::string data_;
+  Labels labels_ = Labels::pictures;
+  bool in_epochs_ = false;
+  std::int64_t epoch_size_ = 0, held_out_ = 0;
+  double learning_rate_ = 0;
+  std::vector<SizeScores> sizes_;
+};
+
+/// These say how trainings go, and there are none.
+void refuse_idle(const FindOptions& options, const Options& declared) {
+  if (options.seeds > 0) return;
+  for (const char* option : {"--data", "--epochs", "--lr"})
+    if (declared.given(option))
+      throw Error(ErrorCode::usage, fmt::format("{} does nothing without --with-accuracy", option));
+}
+
 Json to_json(const BatchAnswer& answer) {
   return {{"batch", answer.batch}, {"reason", answer.reason}};
 }
 
 std::string cell(const Json& row, const char* key, const char* format, double scale = 1) {
-  if (!row.contains(key)) return "-";
+  if (!row.contains(key) || row[key].is_null()) return "-";
   return fmt::format(fmt::runtime(format), scale * row[key].get<double>());
 }
 
 void print_result(const Json& json) {
-  fmt::print("{:>6} {:<8}{:>12}{:>9}{:>11}{:>11}{:>10}{:>10}{:>7}{:>9}\n", "batch", "status",
+  const Json& accuracy = json["accuracy"];
+  const bool scored = !accuracy.is_null();
+  fmt::print("{:>6} {:<8}{:>12}{:>9}{:>11}{:>11}{:>10}{:>10}{:>7}{:>9}", "batch", "status",
              "samples/s", "noise %", "step ms", "MiB", "t_A ms", "t_B ms", "bound", "speedup");
+  if (scored) fmt::print("{:>10}{:>9}", accuracy["score"].get<std::string>(), "+-");
+  fmt::print("\n");
   for (const Json& row : json["rows"]) {
     const bool ok = row["status"] == "ok";
-    fmt::print("{:>6} {:<8}{:>12}{:>9}{:>11}{:>11}{:>10}{:>10}{:>7}{:>9}\n",
+    fmt::print("{:>6} {:<8}{:>12}{:>9}{:>11}{:>11}{:>10}{:>10}{:>7}{:>9}",
                row["global_batch"].dump(), row["status"].get<std::string>(),
                cell(row, "throughput_median", "{:.1f}"), cell(row, "noise_pct", "{:.1f}"),
                cell(row, "step_ms_mean", "{:.3f}"),
                cell(row, ok ? "mem_peak_bytes" : "predicted_bytes", "{:.1f}", 1.0 / kMiB),
                cell(row, "t_a_ms", "{:.3f}"), cell(row, "t_b_ms", "{:.3f}"),
                cell(row, "predicted_speedup", "{:.2f}"), cell(row, "measured_speedup", "{:.2f}"));
+    if (scored)
+      fmt::print("{:>10}{:>9}", cell(row, "score_mean", "{:.4f}"),
+                 cell(row, "score_stddev", "{:.4f}"));
+    fmt::print("\n");
   }
   fmt::print(
       "noise: (highest - lowest) / median of the trials. MiB: held; predicted where nothing ran.\n"
       "t_A: the longest stage before the last, alone; t_B: the last. bound: all stages / the "
       "longest.\nspeedup: overlapped over serial.\n");
+  if (scored)
+    fmt::print("{0}: held out, mean of {1} after {2} samples each; +-: standard deviation.\n{3}\n",
+               accuracy["score"].get<std::string>(),
+               count_of(accuracy["seeds"].get<std::int64_t>(), "seed"),
+               accuracy["train_samples"].dump(), accuracy["comparison"].get<std::string>());
   for (const Json& row : json["rows"])
     if (!row["reason"].is_null())
       fmt::print("batch {}: {}\n", row["global_batch"].dump(), row["reason"].get<std::string>());
@@ -212,7 +355,10 @@ using MakeWorkload = Workload (*)(const FindOptions& options);
 void run(FindOptions& options, const Options& declared, MakeWorkload make_workload) {
   const Device device = open_device(options.device, options.plan);
   if (!options.json.empty() && options.json != "-") check_writable("--json", options.json);
+  refuse_idle(options, declared);
   Workload workload = make_workload(options);
+  std::optional<Accuracy> accuracy;
+  if (options.seeds > 0) accuracy.emplace(options, device, workload.make_training);
   ProbeJob& job = workload.job;
   EngineConfig& config = job.config;
   config.precision = precision(options.precision, device);
@@ -231,6 +377,7 @@ void run(FindOptions& options, const Options& declared, MakeWorkload make_worklo
 
   FinderOptions& finder = options.finder;
   finder.limit = kMaxBatch;
+  if (accuracy && finder.samples == 0) finder.samples = accuracy->records();
   finder.repeats = static_cast<int>(options.repeats);
   finder.refinements = static_cast<int>(options.refinements);
   finder.flat = static_cast<int>(options.flat);
@@ -263,13 +410,26 @@ void run(FindOptions& options, const Options& declared, MakeWorkload make_worklo
   json["rows"] = Json::array();
   for (const BatchRow& found : result.rows) {
     Json row = make_row(found, finder);
-    if (found.status == BatchStatus::ok && !options.no_overlap)
-      add_overlap(row, probe.see_overlap(
-                           found.batch, finder.warmup, finder.steps, options.repeats,
-                           static_cast<double>(found.batch) / found.median_samples_per_second()));
+    if (found.status == BatchStatus::ok && !options.no_overlap) {
+      const OverlapSeen seen =
+          probe.see_overlap(found.batch, finder.warmup, finder.steps, options.repeats,
+                            static_cast<double>(found.batch) / found.median_samples_per_second());
+      add_overlap(row, seen, judge_overlap(seen));
+    }
+    if (found.status == BatchStatus::ok && accuracy) accuracy->add(found.batch, row);
     json["rows"].push_back(std::move(row));
   }
+  json["accuracy"] = accuracy ? accuracy->json() : Json(nullptr);
   json["notes"] = result.notes;
+  if (accuracy) {
+    const std::vector<std::int64_t> below = accuracy->comparison().below;
+    const std::int64_t size = result.recommended.batch;
+    if (std::find(below.begin(), below.end(), size) != below.end())
+      json["notes"].push_back(
+          fmt::format("Batch {} is recommended for its speed, but it scores below the best by more "
+                      "than seeds are apart.",
+                      size));
+  }
   json["largest_feasible"] = to_json(result.largest_feasible);
   json["best_throughput"] = to_json(result.best_throughput);
   json["recommended"] = to_json(result.recommended);
@@ -314,6 +474,12 @@ void add_find_options(Options& options, FindOptions& o) {
                  "loader threads, or a few batches that already lie on the device");
   options.number("--workers", o.workers, 1, 256, "loader threads");
   options.number("--slots", o.slots, 1, 16, "batches that may wait between two stages");
+  options.number("--with-accuracy", o.seeds, 1, 1000,
+                 "train each size that runs with so many seeds, and score it on held-out data");
+  options.number("--epochs", o.epochs, 1, 1'000'000,
+                 "passes over --data of each such training, the same for every size");
+  options.real("--lr", o.learning_rate, 0, 1e38, "learning rate of such trainings")
+      ->default_str("that of train");
   add_device_option(options, o.device);
   add_plan_option(options, o.plan);
   options.flag("--no-overlap", o.no_overlap,
@@ -331,7 +497,13 @@ void add_workload(CLI::App& find, Command& selected, const char* name, const cha
   FindOptions& o = *values;
   options->image(o.image);
   options->number("--classes", o.classes, 2, 254, "classes");
-  if (std::strcmp(name, "classify") == 0)
+  const bool classifies = std::strcmp(name, "classify") == 0;
+  o.data.data = classifies ? "fashion-mnist" : "fashion-scenes";
+  if (classifies)
+    add_picture_options(*options, o.data);
+  else
+    add_scene_options(*options, o.data);
+  if (classifies)
     options->choice("--augment", o.augment, {"none", "cpu", "gpu"},
                     "no augmentation, in the loader's threads, or as a stage of its own");
   add_find_options(*options, o);
@@ -352,6 +524,7 @@ void add_find_batch(CLI::App& root, Command& selected) {
   auto options = std::make_shared<Options>(*app);
   CLI::Option* model = options->text("--model", values->model, "FILE",
                                      "a network of your own, as JSON, in place of a name");
+  add_all_data_options(*options, values->data);
   add_find_options(*options, *values);
   choose_model(*app, model, selected, [values, options] { run(*values, *options, of_model); });
 }

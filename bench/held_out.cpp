@@ -78,10 +78,10 @@ void print_pixel_scores(const Json& scores, const std::vector<std::string>& clas
 }
 
 void print_picture_scores(const Json& scores, const std::vector<std::string>& class_names) {
-  fmt::print("  {:<16}{}\n", "accuracy", number(scores["accuracy"]));
-  fmt::print("  {:<16}{}\n", "mean of classes", number(scores["mean_class_accuracy"]));
+  fmt::print("  {:<16} {}\n", "accuracy", number(scores["accuracy"]));
+  fmt::print("  {:<16} {}\n", "mean of classes", number(scores["mean_class_accuracy"]));
   for (std::size_t i = 0; i < class_names.size(); ++i)
-    fmt::print("    {:<14}{}\n", printable(class_names[i]), number(scores["class_accuracy"][i]));
+    fmt::print("    {:<14} {}\n", printable(class_names[i]), number(scores["class_accuracy"][i]));
 }
 
 }  // namespace

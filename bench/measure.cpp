@@ -24,8 +24,7 @@ void fill_inputs(Trainer& trainer, const EngineConfig& config,
   Scheduler& scheduler = trainer.scheduler();
   const Plan& plan = scheduler.plan();
   const auto samples = static_cast<std::size_t>(config.batch);
-  const auto pixels = samples * static_cast<std::size_t>(data->image() * data->image());
-  std::vector<std::uint8_t> images(3 * pixels);
+  std::vector<std::uint8_t> images(samples * static_cast<std::size_t>(data->sample_bytes()));
   std::vector<std::uint8_t> labels(samples * static_cast<std::size_t>(data->label_count()));
   // 64-bit words, as the header and the sample ids behind it want their alignment.
   std::vector<std::uint64_t> header((batch_header_bytes(config.batch) + 7) / 8);
@@ -35,6 +34,7 @@ void fill_inputs(Trainer& trainer, const EngineConfig& config,
   staging.header = reinterpret_cast<BatchHeader*>(header.data());
   staging.batch = config.batch;
   staging.image = data->image();
+  staging.features = data->features();
   staging.label_count = data->label_count();
   const std::map<std::string, const void*> sources{{"input.images", images.data()},
                                                    {"input.labels", labels.data()},

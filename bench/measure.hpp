@@ -7,6 +7,7 @@
 #include <string>
 #include <tandem/engine/dataset.hpp>
 #include <tandem/engine/loader.hpp>
+#include <tandem/engine/overlap.hpp>
 #include <tandem/models/trainer.hpp>
 #include <utility>
 #include <vector>
@@ -32,7 +33,6 @@ void run_steps(Trainer& trainer, const EngineConfig& config,
 
 /// Each stage with the seconds that it takes alone, measured for about `seconds` each. Overwrites
 /// what the slots hold and trains on it, so it comes last.
-using StageSeconds = std::vector<std::pair<std::string, double>>;
 StageSeconds time_stages(Scheduler& scheduler, double seconds);
 
 }  // namespace tandem::program

@@ -9,20 +9,8 @@
 #include "training.hpp"
 
 namespace tandem::program {
-namespace {
 
-struct ClassifyOptions : TrainOptions {
-  ClassifyOptions() {
-    held_out = -1;
-    learning_rate = 0.02;  // with 0.1, which suits the segmenter's decoder, it learns nothing
-  }
-  DataChoice data{"fashion-mnist"};
-  AugmentChoice augment;
-  std::int64_t image = 32, classes = 0;
-};
-
-void run(ClassifyOptions& options, const Options& declared) {
-  const Device device = open_training_device(options);
+TrainJob classify_job(ClassifyOptions& options, bool eval_given) {
   TrainJob job;
   job.workload = "classify";
   DataRequest request;
@@ -31,7 +19,7 @@ void run(ClassifyOptions& options, const Options& declared) {
   request.classes = options.classes;
   request.who = job.workload;
   request.seed = static_cast<std::uint64_t>(options.seed);
-  open_training_data(options, declared, options.data, request, job);
+  open_training_data(options, eval_given, options.data, request, job);
   options.classes = job.data->classes();
 
   job.config = classifier_config(options.image, options.classes, options.batch);
@@ -49,7 +37,14 @@ void run(ClassifyOptions& options, const Options& declared) {
                              trained.begin() + static_cast<std::ptrdiff_t>(encoder_tensors)});
                 }},
                {"classifier.safetensors", write_safetensors}};
-  run_training(options, declared, device, std::move(job));
+  return job;
+}
+
+namespace {
+
+void run(ClassifyOptions& options, const Options& declared) {
+  const Device device = open_training_device(options);
+  run_training(options, declared, device, classify_job(options, declared.given("--eval")));
 }
 
 }  // namespace

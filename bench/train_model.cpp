@@ -14,37 +14,45 @@
 namespace tandem::program {
 namespace {
 
-struct ModelOptions : TrainOptions {
-  ModelOptions() {
-    held_out = -1;
-    learning_rate = 0.02;
-  }
-  std::string model;
-  DataChoice data;
-  AugmentChoice augment;
-};
+/// Rows of numbers are no pictures.
+void refuse_augmentation(const ModelOptions& options) {
+  const auto refuse = [&](const std::string& what) {
+    throw Error(ErrorCode::usage, fmt::format("{}: {} reads rows of numbers, which are no pictures",
+                                              what, options.model));
+  };
+  const AugmentChoice& choice = options.augment;
+  const AugmentChoice none;
+  if (choice.where != none.where) refuse("--augment " + choice.where);
+  resize_only(choice, 1, 1);  // refuses what does nothing without an augmentation
+  if (choice.mean != none.mean) refuse("--mean");
+  if (choice.deviation != none.deviation) refuse("--std");
+}
 
-void run(ModelOptions& options, const Options& declared) {
-  const Device device = open_training_device(options);
+}  // namespace
+
+TrainJob model_job(ModelOptions& options, bool eval_given) {
   const Model model = read_model(options.model);
   DataRequest request;
   request.labels = labels_of(model, options.model);
   request.image = model.image;
+  request.features = model.features;
   request.classes = model.trained.out_channels();
   request.who = options.model;
   request.says_classes = fmt::format("the number of classes of {} is", options.model);
   request.seed = static_cast<std::uint64_t>(options.seed);
-  if (options.data.data.empty())
+  if (options.data.data.empty() && model.features == 0)
     options.data.data = request.labels == Labels::pixels ? "fashion-scenes" : "fashion-mnist";
   if (options.held_out < 0 && is_generated(options.data)) options.held_out = 512;
   TrainJob job;
   job.workload = model.name;
-  open_training_data(options, declared, options.data, request, job);
+  open_training_data(options, eval_given, options.data, request, job);
 
   job.config.frozen = model.frozen;
   job.config.trained = model.trained;
   job.config.image = model.image;
-  if (request.labels == Labels::pictures)
+  if (model.features > 0)
+    refuse_augmentation(options);
+  else if (request.labels == Labels::pictures)
     job.augment = set_augmentation(job.config, options.augment, data_name(options.data),
                                    job.data->image(), request.seed);
   else if (options.augment.where != "none")
@@ -69,16 +77,29 @@ void run(ModelOptions& options, const Options& declared) {
         {"frozen.safetensors", [frozen = job.frozen](const std::string& path, const Parameters&) {
            write_safetensors(path, frozen);
          }});
-  run_training(options, declared, device, std::move(job));
+  return job;
+}
+
+namespace {
+
+void run(ModelOptions& options, const Options& declared) {
+  const Device device = open_training_device(options);
+  run_training(options, declared, device, model_job(options, declared.given("--eval")));
 }
 
 }  // namespace
 
 Labels labels_of(const Model& model, const std::string& path) {
-  const PictureSize features = picture_sizes(model.frozen, model.image, model.image).back();
+  const PictureSize input = input_size(model);
+  const PictureSize features = picture_sizes(model.frozen, input.height, input.width).back();
   const std::int64_t side =
       picture_sizes(model.trained, features.height, features.width).back().height;
-  if (side == model.image) return Labels::pixels;
+  if (model.features > 0 && side != 1)
+    throw Error(ErrorCode::data,
+                fmt::format("{}: the result of a row is {} x {} pixels; allowed: 1 x 1, a class a "
+                            "row",
+                            path, side, side));
+  if (model.features == 0 && side == model.image) return Labels::pixels;
   if (side == 1) return Labels::pictures;
   throw Error(ErrorCode::data,
               fmt::format("{}: the result is {} x {} pixels; allowed: {} x {}, a class a pixel, or "

@@ -7,15 +7,8 @@
 #include "training.hpp"
 
 namespace tandem::program {
-namespace {
 
-struct SegmentOptions : TrainOptions {
-  DataChoice data{"fashion-scenes"};
-  std::int64_t image = 32, classes = 0;
-};
-
-void run(SegmentOptions& options, const Options& declared) {
-  const Device device = open_training_device(options);
+TrainJob segment_job(SegmentOptions& options, bool eval_given) {
   TrainJob job;
   job.workload = "segment";
   DataRequest request;
@@ -24,7 +17,7 @@ void run(SegmentOptions& options, const Options& declared) {
   request.classes = options.classes;
   request.who = job.workload;
   request.seed = static_cast<std::uint64_t>(options.seed);
-  open_training_data(options, declared, options.data, request, job);
+  open_training_data(options, eval_given, options.data, request, job);
   options.classes = job.data->classes();
 
   job.config = segmenter_config(options.image, options.classes, options.batch);
@@ -38,7 +31,14 @@ void run(SegmentOptions& options, const Options& declared) {
                   write_safetensors(path, encoder);
                 }},
                {"decoder.safetensors", write_safetensors}};
-  run_training(options, declared, device, std::move(job));
+  return job;
+}
+
+namespace {
+
+void run(SegmentOptions& options, const Options& declared) {
+  const Device device = open_training_device(options);
+  run_training(options, declared, device, segment_job(options, declared.given("--eval")));
 }
 
 }  // namespace

@@ -200,6 +200,7 @@ class Passes {
   std::uint64_t steps_an_epoch_ = 0, total_ = 0;
 };
 
+constexpr const char* kAuto = "auto";
 constexpr const char* kNoWeights = "no weights were written";
 
 struct TrainRun {
@@ -243,7 +244,11 @@ LoaderOptions loader_options(const TrainOptions& options, const TrainJob& job) {
   return loader;
 }
 
-std::string noun(Labels labels) { return labels == Labels::pixels ? "scene" : "picture"; }
+/// What a sample is.
+std::string noun(const TrainJob& job) {
+  if (job.config.features > 0) return "row";
+  return job.labels == Labels::pixels ? "scene" : "picture";
+}
 
 /// One line of an epoch for the log, and the same for people.
 Json epoch_line(const TrainRun& run, Labels labels, std::size_t first_step) {
@@ -334,7 +339,7 @@ TrainRun train(Backend& backend, const TrainJob& job, const TrainOptions& option
       for (const OutFile& file : job.files)
         file.write(in_folder(options.out, file.name), run.trained);
     if (held_out) {
-      note(fmt::format("scoring {}", count_of(options.held_out, "held-out " + noun(job.labels))));
+      note(fmt::format("scoring {}", count_of(options.held_out, "held-out " + noun(job))));
       run.scored = score(*held_out, job, run);
       if (!run.scored && !wrote) throw stopped(run, passes, kNoWeights);
     }
@@ -359,20 +364,23 @@ void print_epochs(const Json& epochs, Labels labels) {
 
 void print_summary(const Json& summary, const TrainJob& job) {
   const auto value = [&](const char* key, int digits) { return number(summary[key], digits); };
-  fmt::print("{:<11} {} x {} pixels, {} classes, batch {}, {}\n", printable(job.workload),
-             summary["image"].dump(), summary["image"].dump(), summary["classes"].dump(),
-             summary["batch"].dump(), count_of(summary["steps"].get<std::int64_t>(), "step"));
+  const std::string input = job.config.features > 0
+                                ? count_of(job.config.features, "feature")
+                                : fmt::format("{0} x {0} pixels", summary["image"].dump());
+  fmt::print("{:<11} {}, {} classes, batch {}, {}\n", printable(job.workload), input,
+             summary["classes"].dump(), summary["batch"].dump(),
+             count_of(summary["steps"].get<std::int64_t>(), "step"));
   fmt::print("schedule    {} on {}, {}, {} cores used\n", summary["schedule"].get<std::string>(),
              summary["device"].get<std::string>(), summary["precision"].get<std::string>(),
              value("cores", 2));
-  fmt::print("speed       {} steps/s, {} images/s\n", value("steps_per_s", 2),
-             value("images_per_s", 1));
+  fmt::print("speed       {} steps/s, {} {}/s\n", value("steps_per_s", 2), value("images_per_s", 1),
+             job.config.features > 0 ? "rows" : "images");
   fmt::print("loss        {} -> {} (means of the first and last 10 % of the steps)\n",
              value("first_loss", 4), value("last_loss", 4));
   if (!summary["epochs"].empty()) print_epochs(summary["epochs"], job.labels);
   if (job.held_out)
     print_scores(job.labels, summary, job.data->class_names(),
-                 count_of(summary["eval"].get<std::int64_t>(), noun(job.labels)));
+                 count_of(summary["eval"].get<std::int64_t>(), noun(job)));
   if (const Json& broken = summary["broken_files"]; !broken.empty()) {
     fmt::print("skipped     {}\n", count_of(static_cast<std::int64_t>(broken.size()), "file"));
     for (const Json& file : broken)
@@ -392,7 +400,9 @@ Json summarise(const TrainOptions& options, const Device& device, const TrainJob
   summary["schedule"] = options.schedule;
   summary["precision"] = options.precision;
   summary["batch"] = options.batch;
-  summary["image"] = job.config.image;
+  const std::int64_t features = job.config.features;
+  summary["image"] = features > 0 ? Json(nullptr) : Json(job.config.image);
+  summary["features"] = features > 0 ? Json(features) : Json(nullptr);
   summary["classes"] = job.data->classes();
   summary["steps"] = steps;
   summary["seed"] = options.seed;
@@ -411,9 +421,20 @@ Json summarise(const TrainOptions& options, const Device& device, const TrainJob
   return summary;
 }
 
-/// Tries batch sizes on this very job, its data and its loader, and takes the recommended one.
-BatchAnswer recommended_batch(const TrainOptions& options, const TrainJob& job,
-                              const Device& device) {
+/// The engine as the options want it; `auto` overlaps until it is known what pays.
+void configure(const TrainOptions& options, const Device& device, EngineConfig& config) {
+  config.batch = options.batch;
+  config.precision = precision(options.precision, device);
+  config.momentum = options.momentum != 0;
+  config.slots = static_cast<int>(options.slots);
+  config.scheduler.schedule =
+      options.schedule == kAuto ? Schedule::overlap : schedule(options.schedule);
+  config.fuse = fuse_options(options.fuse);
+  config.scheduler.side_lanes = side_lanes(options.side_lanes, device);
+}
+
+/// Trials of this very job, with its data and its loader.
+TrainingProbe probe_of(const TrainOptions& options, const TrainJob& job, const Device& device) {
   ProbeJob tried{job.config,
                  job.frozen,
                  job.trained,
@@ -421,6 +442,14 @@ BatchAnswer recommended_batch(const TrainOptions& options, const TrainJob& job,
                  loader_options(options, job),
                  job.held_out != nullptr};
   tried.loader.learning_rate = 0;  // nothing is learnt in trials, nor can it diverge there
+  return {device, std::move(tried), [quiet = options.quiet](std::int64_t batch) {
+            if (!quiet) say(fmt::format("train: trial of batch {}\n", batch));
+          }};
+}
+
+/// Tries batch sizes and takes the recommended one.
+BatchAnswer recommended_batch(const TrainOptions& options, const TrainJob& job,
+                              const Device& device) {
   FinderOptions finder;
   finder.limit = kMaxBatch;
   if (job.in_epochs || options.epochs > 0) finder.samples = job.data->epoch_size();
@@ -428,10 +457,20 @@ BatchAnswer recommended_batch(const TrainOptions& options, const TrainJob& job,
   finder.refinements = 0;  // the edge of memory is not asked for
   finder.trial_seconds = 10;
   finder.seed = static_cast<std::uint64_t>(options.seed);
-  TrainingProbe probe(device, std::move(tried), [&](std::int64_t batch) {
-    if (!options.quiet) say(fmt::format("train: trial of batch {}\n", batch));
-  });
+  TrainingProbe probe = probe_of(options, job, device);
   return find_batch(probe, finder).recommended;
+}
+
+/// What overlapping brings to this job: trials of about half a second each, in both orders.
+OverlapSeen try_overlap(const TrainOptions& options, const TrainJob& job, const Device& device) {
+  constexpr double kTrialSeconds = 0.5;
+  constexpr std::int64_t kWarmup = 3, kRepeats = 3;
+  TrainingProbe probe = probe_of(options, job, device);
+  const std::vector<double> first = probe.run(options.batch, 1, 2).step_seconds;
+  const double longest = *std::max_element(first.begin(), first.end());
+  const auto steps =
+      static_cast<std::int64_t>(std::clamp(kTrialSeconds / std::max(longest, 1e-6), 3.0, 200.0));
+  return probe.see_overlap(options.batch, kWarmup, steps, kRepeats);
 }
 
 }  // namespace
@@ -451,8 +490,9 @@ void add_training_options(Options& options, TrainOptions& o) {
   options.real("--momentum", o.momentum, 0, 1, "factor of the old velocity");
   options.real("--weight-decay", o.weight_decay, 0, 1e38,
                "factor of the weight that is added to its gradient");
-  options.choice("--schedule", o.schedule, {"serial", "overlap", "graph"},
-                 "order of the stages; graph: overlap, captured once and launched", {"auto"});
+  options.choice("--schedule", o.schedule, {"serial", "overlap", "graph", kAuto},
+                 "order of the stages; graph: overlap, captured once and launched; auto: overlap "
+                 "where trials of this training say that it pays, else serial");
   add_fuse_option(options, o.fuse);
   add_side_lanes_option(options, o.side_lanes);
   add_precision_option(options, o.precision);
@@ -474,10 +514,10 @@ Device open_training_device(const TrainOptions& options) {
   return device;
 }
 
-void open_training_data(TrainOptions& options, const Options& declared, const DataChoice& choice,
+void open_training_data(TrainOptions& options, bool eval_given, const DataChoice& choice,
                         DataRequest request, TrainJob& job) {
   if (!has_held_out(choice)) {
-    if (declared.given("--eval") && options.held_out > 0)
+    if (eval_given && options.held_out > 0)
       throw Error(ErrorCode::usage, fmt::format("--eval is {}, but {} has nothing held out; "
                                                 "allowed: 0",
                                                 options.held_out, choice.data));
@@ -487,6 +527,7 @@ void open_training_data(TrainOptions& options, const Options& declared, const Da
   request.broken = broken;
   job.broken = broken;
   job.labels = request.labels;
+  job.config.features = request.features;
   job.in_epochs = !is_generated(choice);
   request.split = Split::train;
   job.data = open_data(choice, request);
@@ -500,7 +541,7 @@ void open_training_data(TrainOptions& options, const Options& declared, const Da
     throw Error(ErrorCode::usage,
                 fmt::format("--eval is {}, but {} has {} to score; allowed: 0 to "
                             "{}",
-                            options.held_out, choice.data, count_of(all, noun(job.labels)), all));
+                            options.held_out, choice.data, count_of(all, noun(job)), all));
 }
 
 void put_initial(const std::string& path, const std::vector<Sequential>& models,
@@ -516,20 +557,26 @@ void put_initial(const std::string& path, const std::vector<Sequential>& models,
 void run_training(TrainOptions& options, const Options& declared, const Device& device,
                   TrainJob job) {
   EngineConfig& config = job.config;
-  config.batch = options.batch;
-  config.precision = precision(options.precision, device);
-  config.momentum = options.momentum != 0;
-  config.slots = static_cast<int>(options.slots);
-  config.scheduler.schedule = schedule(options.schedule);
-  config.fuse = fuse_options(options.fuse);
-  config.scheduler.side_lanes = side_lanes(options.side_lanes, device);
+  configure(options, device, config);
   Log::check_all(options, job.files);
-  std::string batch_reason;
+  const auto note = [&](const std::string& text) {
+    if (!options.quiet) say(text + "\n");
+  };
+  Json found = Json::object();  // what was found out for `auto`
   if (options.batch == 0) {
     const BatchAnswer answer = recommended_batch(options, job, device);
     options.batch = config.batch = answer.batch;
-    batch_reason = answer.reason;
-    if (!options.quiet) say(fmt::format("batch {}: {}\n", answer.batch, answer.reason));
+    found["batch_reason"] = answer.reason;
+    note(fmt::format("batch {}: {}", answer.batch, answer.reason));
+  }
+  if (options.schedule == kAuto) {
+    const OverlapSeen seen = try_overlap(options, job, device);
+    const OverlapAnswer answer = judge_overlap(seen);
+    options.schedule = answer.overlap_is_worth_it() ? "overlap" : "serial";
+    config.scheduler.schedule = schedule(options.schedule);
+    found["schedule_reason"] = answer.sentence;
+    add_overlap(found["schedule_trials"], seen, answer);
+    note(fmt::format("schedule {}: {}", options.schedule, answer.sentence));
   }
   const Passes passes(options, job);
   if (!options.quiet)
@@ -546,7 +593,7 @@ void run_training(TrainOptions& options, const Options& declared, const Device& 
                 error.hint());
   }
   Json summary = summarise(options, device, job, run);
-  if (!batch_reason.empty()) summary["batch_reason"] = batch_reason;
+  summary.update(found);
   summary["config"] = declared.effective();
   if (options.epochs > 0) summary["config"].erase("steps");  // it follows
 
@@ -557,6 +604,14 @@ void run_training(TrainOptions& options, const Options& declared, const Device& 
                   fmt::format("the weights were written to {}, without scores", options.out));
   write_json(options.json, {{"schema", 1}, {"environment", environment()}, {"summary", summary}});
   if (options.json != "-") print_summary(summary, job);
+}
+
+Confusion train_and_score(const TrainOptions& options, const Device& device, TrainJob job) {
+  configure(options, device, job.config);
+  Log log;
+  const std::unique_ptr<Backend> backend = make_backend(device);
+  const TrainRun run = train(*backend, job, options, Passes(options, job), log);
+  return run.confusion.value();
 }
 
 }  // namespace tandem::program

@@ -10,11 +10,13 @@
 #include <string>
 #include <tandem/engine/dataset.hpp>
 #include <tandem/engine/loader.hpp>
+#include <tandem/engine/metrics.hpp>
 #include <tandem/models/model_json.hpp>
 #include <tandem/models/parameters.hpp>
 #include <tandem/models/trainer.hpp>
 #include <vector>
 
+#include "augmentation.hpp"
 #include "common.hpp"
 #include "data.hpp"
 #include "device.hpp"
@@ -33,6 +35,30 @@ struct TrainOptions {
   std::vector<std::string> fuse{"all"};
   std::string side_lanes = "auto";
   bool no_shuffle = false, quiet = false;
+};
+
+/// And each of the three kinds besides.
+struct SegmentOptions : TrainOptions {
+  DataChoice data{"fashion-scenes"};
+  std::int64_t image = 32, classes = 0;
+};
+struct ClassifyOptions : TrainOptions {
+  ClassifyOptions() {
+    held_out = -1;
+    learning_rate = 0.02;  // with 0.1, which suits the segmenter's decoder, it learns nothing
+  }
+  DataChoice data{"fashion-mnist"};
+  AugmentChoice augment;
+  std::int64_t image = 32, classes = 0;
+};
+struct ModelOptions : TrainOptions {
+  ModelOptions() {
+    held_out = -1;
+    learning_rate = 0.02;
+  }
+  std::string model;
+  DataChoice data;
+  AugmentChoice augment;
 };
 
 /// Those whose names and meanings are the same for all.
@@ -65,8 +91,14 @@ Device open_training_device(const TrainOptions& options);
 /// Opens the data of training, shuffled where they are read, and those to score. `request` is for
 /// both. Resolves options.held_out. Throws Error{usage} for an --eval of data without anything held
 /// out.
-void open_training_data(TrainOptions& options, const Options& declared, const DataChoice& choice,
+void open_training_data(TrainOptions& options, bool eval_given, const DataChoice& choice,
                         DataRequest request, TrainJob& job);
+
+/// What `train segment`, `train classify` and `train --model` train. `eval_given`: the user gave
+/// --eval. Resolves what the options leave open. Throws as what it reads and opens does.
+TrainJob segment_job(SegmentOptions& options, bool eval_given);
+TrainJob classify_job(ClassifyOptions& options, bool eval_given);
+TrainJob model_job(ModelOptions& options, bool eval_given);
 
 /// Puts the tensors of the file --init in the place of the first of `values`. They are those of one
 /// of the models: of the one with as many, or else of the last. Throws Error{data} that names the
@@ -77,6 +109,10 @@ void put_initial(const std::string& path, const std::vector<Sequential>& models,
 /// Trains and reports. `declared` is stored with the result.
 void run_training(TrainOptions& options, const Options& declared, const Device& device,
                   TrainJob job);
+
+/// The same training without a report or a file, for the counts of the held-out data, which the job
+/// has to have. Throws Error{non_finite} where it diverges, Error{interrupted} after Ctrl-C.
+Confusion train_and_score(const TrainOptions& options, const Device& device, TrainJob job);
 
 /// A label a pixel for networks that give back the picture's size, a label a picture for 1 x 1.
 /// `path` is for messages. Throws Error{data} for others.

@@ -10,12 +10,14 @@
 
 namespace tandem {
 
-/// Pictures with a label a pixel (segmentation) or a label each (classification). Thread-safe:
-/// sample() may be called from many threads at once.
+/// Pictures with a label a pixel (segmentation) or a label each (classification), or rows of
+/// numbers with a label each. Thread-safe: sample() may be called from many threads at once.
 class Dataset {
  public:
   virtual ~Dataset() = default;
-  virtual std::int64_t image() const noexcept = 0;       ///< S; pictures are 3 x S x S
+  virtual std::int64_t image() const noexcept = 0;  ///< S; pictures are 3 x S x S. Of rows 1
+  /// Numbers a sample, where it is a row of floats in place of a picture; 0: pictures.
+  virtual std::int64_t features() const noexcept { return 0; }
   virtual std::int64_t epoch_size() const noexcept = 0;  ///< samples in an epoch
   /// Class c's name; index 0 is the background where the data set has one.
   virtual const std::vector<std::string>& class_names() const noexcept = 0;
@@ -28,10 +30,16 @@ class Dataset {
   virtual std::int64_t record(std::int64_t index) const { return index; }
 
   /// Writes sample `index` (0, 1, 2, ...; epoch e holds e * epoch_size() and following): `picture`
-  /// is S x S x 3 bytes in raster order (nhwc), `labels` label_count() bytes, each a class or 255
-  /// (ignore). Throws Error{data} that names the file or record if it cannot be read.
+  /// is S x S x 3 bytes in raster order (nhwc), or the bytes of features() floats, `labels`
+  /// label_count() bytes, each a class or 255 (ignore). Throws Error{data} that names the file or
+  /// record if it cannot be read.
   virtual void sample(std::int64_t index, std::uint8_t* picture, std::uint8_t* labels) const = 0;
 
+  /// Bytes that sample() writes to `picture`.
+  std::int64_t sample_bytes() const noexcept {
+    constexpr std::int64_t kFloat = sizeof(float);
+    return features() > 0 ? kFloat * features() : 3 * image() * image();
+  }
   std::int64_t classes() const noexcept { return static_cast<std::int64_t>(class_names().size()); }
 };
 
@@ -94,6 +102,17 @@ struct FolderOptions {
   std::function<void(const std::string& file, const std::string& reason)> on_broken;
 };
 std::unique_ptr<Dataset> make_folder(const FolderOptions& options);
+
+/// Rows of comma-separated numbers: the first line names the columns, the last column is the label,
+/// a whole number from 0 to 253, the others are features. There are as many classes as the largest
+/// label says. Values are taken as they are: scale them before. Of a file every fifth row of each
+/// class is held out; of a folder train.csv is for training and test.csv, or else val.csv, held
+/// out. Throws Error{data} that names the file, the line, the column and the value that is wrong.
+std::unique_ptr<Dataset> make_csv(const std::string& path, Split split);
+
+/// Rows of `features` uniform random numbers of -1 to 1 with a uniform random class each.
+std::unique_ptr<Dataset> make_synthetic_rows(std::int64_t features, std::int64_t classes,
+                                             std::uint64_t seed);
 
 /// The same samples, each epoch in an order of its own: a permutation drawn from Philox keyed by
 /// `seed`, counter (epoch, i). Every record once an epoch. Thread-safe.

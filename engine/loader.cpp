@@ -128,7 +128,6 @@ struct Loader::Impl {
   std::int64_t real(std::uint64_t number) const {
     return std::min(options.batch, options.first_sample + options.samples - first_of(number));
   }
-  std::int64_t picture_bytes() const { return 3 * data->image() * data->image(); }
   bool on_cpu() const { return options.augment && options.augment->on_cpu; }
 
   // Constant while the workers run.
@@ -199,6 +198,10 @@ void Loader::Impl::check_slot(const InputSlot& slot) const {
     refuse(fmt::format("pictures of {} pixels a side; the input slots hold pictures of {}",
                        data->image(), slot.image));
   }
+  if (slot.features != data->features()) {
+    refuse(fmt::format("rows of {} numbers; the input slots hold {} (0: pictures)",
+                       data->features(), slot.features));
+  }
   if (slot.label_count != data->label_count()) {
     refuse(fmt::format("data of {} labels a sample; the input slots hold {} a sample",
                        data->label_count(), slot.label_count));
@@ -209,6 +212,7 @@ void Loader::Impl::check_augmentation() const {
   const AugmentSpec& spec = options.augment->spec;
   check_augment(spec);
   check_ranges(options.augment->ranges);
+  if (data->features() > 0) refuse("augmentation of rows of numbers, which are no pictures");
   if (spec.in_h != data->image() || spec.in_w != data->image()) {
     refuse(fmt::format("pictures of {} pixels a side; the augmentation takes {} x {}",
                        data->image(), spec.in_h, spec.in_w));
@@ -340,13 +344,13 @@ std::int64_t Loader::Impl::fill_row(const InputSlot& memory, std::uint64_t numbe
   const bool behind = row >= rows, black = behind && options.last_batch != LastBatch::pad;
   const std::int64_t sample = first_of(number) + row % rows;
   const std::int64_t label_count = data->label_count();
-  if (on_cpu()) scratch.resize(static_cast<std::size_t>(picture_bytes()));
-  std::uint8_t* picture = on_cpu() ? scratch.data() : memory.images + row * picture_bytes();
+  if (on_cpu()) scratch.resize(static_cast<std::size_t>(data->sample_bytes()));
+  std::uint8_t* picture = on_cpu() ? scratch.data() : memory.images + row * data->sample_bytes();
   std::uint8_t* labels = memory.labels + row * label_count;
 
   sample_ids(memory.header)[row] = black ? -1 : data->record(sample);
   if (black) {
-    std::memset(picture, 0, static_cast<std::size_t>(picture_bytes()));
+    std::memset(picture, 0, static_cast<std::size_t>(data->sample_bytes()));
   } else {
     data->sample(sample, picture, labels);
   }

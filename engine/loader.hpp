@@ -15,18 +15,21 @@ namespace tandem {
 
 /// Memory of one input slot, owned by someone else (the scheduler's pinned arena).
 struct InputSlot {
-  std::uint8_t* images = nullptr;  ///< [N, S, S, 3] raster; null if `floats` is used
+  std::uint8_t* images = nullptr;  ///< [N, S, S, 3] raster, or the bytes of floats [N, features];
+                                   ///< null if `floats` is used
   float* floats = nullptr;         ///< [N, out, out, 3] raster, what augmentation on the CPU makes
   std::uint8_t* labels = nullptr;  ///< [N, label_count]
   BatchHeader* header = nullptr;   ///< followed by ids and augmentation parameters
   std::int64_t batch = 0;          ///< N
   std::int64_t image = 0;          ///< S of the data set's pictures
+  std::int64_t features = 0;       ///< numbers a sample in place of a picture; 0: pictures
   std::int64_t label_count = 0;    ///< labels a sample: S * S, or 1
 };
 
 /// What becomes of the samples that do not fill the last batch.
 enum class LastBatch : std::uint8_t {
-  partial,  ///< a batch of its own: its other rows are black pictures whose labels are ignored
+  partial,  ///< a batch of its own: its other rows are black pictures, or zeros, whose labels are
+            ///< ignored
   pad,      ///< as partial, but the other rows repeat the batch's records, with ignored labels
   drop,     ///< left out
 };

@@ -41,16 +41,26 @@ enum class OpKind : std::uint8_t {
   conv3x3_backward_data,     ///< dy r, w r, dx w. Workspace.
   conv3x3_backward_weights,  ///< x r, dy r, dw w. Workspace.
 
-  bias_forward,   ///< b r [1,1,1,K], y rw [N,H,W,K]. y += b, in place.
-  bias_backward,  ///< dy r [N,H,W,K], db w [1,1,1,K]. Sum over pixels.
-  relu_forward,   ///< y rw. y = y < 0 ? 0 : y, in place; a NaN stays a NaN.
-  relu_backward,  ///< y r, dy rw. dy = y <= 0 ? 0 : dy, in place.
+  bias_forward,      ///< b r [1,1,1,K], y rw [N,H,W,K]. y += b, in place.
+  bias_backward,     ///< dy r [N,H,W,K], db w [1,1,1,K]. Sum over pixels.
+  relu_forward,      ///< y rw. y = y < 0 ? 0 : y, in place; a NaN stays a NaN.
+  relu_backward,     ///< y r, dy rw. dy = y <= 0 ? 0 : dy, in place.
+  sigmoid_forward,   ///< x r, y w. y = 1 / (1 + exp(-x)); a NaN stays a NaN.
+  sigmoid_backward,  ///< y r, dy rw. dy *= y * (1 - y), in place.
 
   /// logits r [N,H,W,K] nhwc, labels r u8 [N,H,W,1] nhwc, header r, dlogits w T [N,H,W,K] nhwc,
   /// result w (a StepResult). dlogits = softmax(logits) - onehot(label), NOT divided by the count;
   /// 0 where label == ignore_label. loss = sum of -log softmax(logits)[label] / valid_count.
   softmax_cross_entropy,
+  /// The same operands. A class's target is 1 for the label and 0 else; a label's loss is the mean
+  /// over its classes. dlogits = (sigmoid(logits) - target) / K, NOT divided by the count; 0 where
+  /// label == ignore_label. loss = sum of the labels' losses / valid_count.
+  binary_cross_entropy,
   argmax,  ///< logits r [N,H,W,K] nhwc, y w u8 [N,H,W,1] nhwc. First index of the largest value.
+
+  /// header r, w r, dw rw, result rw. The loss with l2 * sum of w^2 added: result.loss is, and
+  /// dw += count * 2 * l2 * w. Nothing if count is 0.
+  l2_penalty,
 
   /// header r, dw r, w rw. w += -lr * (dw / count + weight_decay * w). Nothing if count is 0.
   sgd,
@@ -132,7 +142,8 @@ struct Operation {
   float scale = 1.0f;      ///< u8_to_float
   AugmentSpec augment;     ///< augment
   bool plain = false;      ///< augment: one kernel a part, also where one could do it all
-  int ignore_label = 255;  ///< softmax_cross_entropy
+  int ignore_label = 255;  ///< softmax_cross_entropy, binary_cross_entropy
+  float l2 = 0;            ///< l2_penalty
   Callable callable;       ///< callable
 };
 

@@ -12,9 +12,11 @@
 #include <tandem/engine/registry.hpp>
 #include <tandem/kernels/augment.hpp>
 #include <tandem/kernels/bf16.hpp>
+#include <tandem/kernels/binary_xent.hpp>
 #include <tandem/kernels/cast.hpp>
 #include <tandem/kernels/check.hpp>
 #include <tandem/kernels/conv1x1_few.hpp>
+#include <tandem/kernels/l2_penalty.hpp>
 #include <tandem/kernels/permute.hpp>
 #include <tandem/kernels/pointwise.hpp>
 #include <tandem/kernels/sgd.hpp>
@@ -341,6 +343,16 @@ void run_on_cuda(const Operation& op, void* const* p, const CudaLane& lane) {
         using T = typename decltype(type)::type;
         cuda::relu_backward(as<T>(p[0]), as<T>(p[1]), desc(op, 0).elements(), lane.stream);
       });
+    case OpKind::sigmoid_forward:
+      return with_type(desc(op, 0).dtype, [&](auto type) {
+        using T = typename decltype(type)::type;
+        cuda::sigmoid_forward(as<T>(p[0]), as<T>(p[1]), desc(op, 0).elements(), lane.stream);
+      });
+    case OpKind::sigmoid_backward:
+      return with_type(desc(op, 0).dtype, [&](auto type) {
+        using T = typename decltype(type)::type;
+        cuda::sigmoid_backward(as<T>(p[0]), as<T>(p[1]), desc(op, 0).elements(), lane.stream);
+      });
     case OpKind::bias_relu_forward: {
       const TensorDesc& y = desc(op, 1);
       return with_type(y.dtype, [&](auto type) {
@@ -389,6 +401,19 @@ void run_on_cuda(const Operation& op, void* const* p, const CudaLane& lane) {
                                     as<StepResult>(p[4]), lane.workspace, lane.stream);
       });
     }
+    case OpKind::binary_cross_entropy: {
+      const TensorDesc& dlogits = desc(op, 3);
+      return with_type(dlogits.dtype, [&](auto type) {
+        using T = typename decltype(type)::type;
+        cuda::binary_cross_entropy(as<BatchHeader>(p[2]), as<float>(p[0]), as<std::uint8_t>(p[1]),
+                                   op.ignore_label, dlogits.pixels(), dlogits.c, as<T>(p[3]),
+                                   as<StepResult>(p[4]), lane.workspace, lane.stream);
+      });
+    }
+    case OpKind::l2_penalty:
+      return cuda::l2_penalty(as<BatchHeader>(p[0]), op.l2, as<float>(p[1]), as<float>(p[2]),
+                              desc(op, 1).elements(), as<StepResult>(p[3]), lane.workspace,
+                              lane.stream);
     case OpKind::argmax: {
       const TensorDesc& logits = desc(op, 0);
       return cuda::argmax(as<float>(p[0]), logits.pixels(), logits.c, as<std::uint8_t>(p[1]),

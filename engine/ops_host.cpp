@@ -5,9 +5,11 @@
 #include <tandem/engine/ops_host.hpp>
 #include <tandem/kernels/augment.hpp>
 #include <tandem/kernels/bf16.hpp>
+#include <tandem/kernels/binary_xent.hpp>
 #include <tandem/kernels/cast.hpp>
 #include <tandem/kernels/conv3x3.hpp>
 #include <tandem/kernels/gemm.hpp>
+#include <tandem/kernels/l2_penalty.hpp>
 #include <tandem/kernels/permute.hpp>
 #include <tandem/kernels/pointwise.hpp>
 #include <tandem/kernels/sgd.hpp>
@@ -253,6 +255,22 @@ void relu_backward(const Operation& op, void* const* p) {
   });
 }
 
+void sigmoid_forward(const Operation& op, void* const* p) {
+  const TensorDesc& y = desc(op, 1);
+  with_type(y.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    host::sigmoid_forward(as<T>(p[0]), as<T>(p[1]), y.elements());
+  });
+}
+
+void sigmoid_backward(const Operation& op, void* const* p) {
+  const TensorDesc& y = desc(op, 0);
+  with_type(y.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    host::sigmoid_backward(as<T>(p[0]), as<T>(p[1]), y.elements());
+  });
+}
+
 void softmax_cross_entropy(const Operation& op, void* const* p) {
   const TensorDesc& dlogits = desc(op, 3);
   with_type(dlogits.dtype, [&](auto type) {
@@ -260,6 +278,25 @@ void softmax_cross_entropy(const Operation& op, void* const* p) {
     host::softmax_cross_entropy(*as<BatchHeader>(p[2]), as<Accumulator<T>>(p[0]),
                                 as<std::uint8_t>(p[1]), op.ignore_label, dlogits.pixels(),
                                 dlogits.c, as<T>(p[3]), as<StepResult>(p[4]));
+  });
+}
+
+void binary_cross_entropy(const Operation& op, void* const* p) {
+  const TensorDesc& dlogits = desc(op, 3);
+  with_type(dlogits.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    host::binary_cross_entropy(*as<BatchHeader>(p[2]), as<Accumulator<T>>(p[0]),
+                               as<std::uint8_t>(p[1]), op.ignore_label, dlogits.pixels(), dlogits.c,
+                               as<T>(p[3]), as<StepResult>(p[4]));
+  });
+}
+
+void l2_penalty(const Operation& op, void* const* p) {
+  const TensorDesc& w = desc(op, 1);
+  with_wide_type(w.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    host::l2_penalty(*as<BatchHeader>(p[0]), op.l2, as<T>(p[1]), as<T>(p[2]), w.elements(),
+                     as<StepResult>(p[3]));
   });
 }
 

@@ -31,6 +31,8 @@ void bias_forward(const Operation& op, void* const* pointers);
 void bias_backward(const Operation& op, void* const* pointers);
 void relu_forward(const Operation& op, void* const* pointers);
 void relu_backward(const Operation& op, void* const* pointers);
+void sigmoid_forward(const Operation& op, void* const* pointers);
+void sigmoid_backward(const Operation& op, void* const* pointers);
 
 void bias_relu_forward(const Operation& op, void* const* pointers);
 void relu_bias_backward(const Operation& op, void* const* pointers);
@@ -42,8 +44,10 @@ void conv3x3_loss(const Operation& op, void* const* pointers);
 void conv3x3_loss_backward(const Operation& op, void* const* pointers);
 
 void softmax_cross_entropy(const Operation& op, void* const* pointers);
+void binary_cross_entropy(const Operation& op, void* const* pointers);
 void argmax(const Operation& op, void* const* pointers);
 
+void l2_penalty(const Operation& op, void* const* pointers);
 void sgd(const Operation& op, void* const* pointers);
 void sgd_momentum(const Operation& op, void* const* pointers);
 

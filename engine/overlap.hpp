@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// What running two stages side by side brought, from four times. Plain arithmetic.
+// What running stages side by side brought, from their times, and whether it is worth it. Plain
+// arithmetic and words.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace tandem {
 
@@ -32,5 +36,33 @@ inline OverlapVerdict overlap_verdict(const OverlapTimes& t) {
   if (efficiency > 0.1) return OverlapVerdict::pays;
   return efficiency < -0.1 ? OverlapVerdict::hurts : OverlapVerdict::nothing;
 }
+
+/// Names of stages in order, with the seconds a batch that each takes alone.
+using StageSeconds = std::vector<std::pair<std::string, double>>;
+
+/// What was seen of a job at one batch size: at least one stage; seconds a step in either order.
+struct OverlapSeen {
+  StageSeconds stages;
+  double serial = 0, overlapped = 0;
+};
+
+/// Whether overlapping pays there. It does where neither part fills the device alone and both take
+/// about the same time; where it does not, the sentence says which of the two fails.
+struct OverlapAnswer {
+  double a = 0, b = 0;    ///< seconds of the longest stage before the last, and of the last
+  double bound = 1;       ///< largest speed-up there can be: all stages / the longest
+  double speedup = 1;     ///< serial / overlapped
+  double efficiency = 0;  ///< part of what could be hidden that was; 0 where nothing could be
+  OverlapVerdict verdict = OverlapVerdict::nothing;
+  std::string sentence;
+
+  /// Overlap where it pays, else serial: it needs one stream and no second copy of what is handed
+  /// over, and where nothing is gained nothing is lost.
+  bool overlap_is_worth_it() const noexcept { return verdict == OverlapVerdict::pays; }
+};
+
+/// Pays: the bound is 1.05 or more and at least a tenth of the gain that it allows was had. Hurts:
+/// slower than serial at such a bound. Times that are no numbers above 0 do not pay. Thread-safe.
+OverlapAnswer judge_overlap(const OverlapSeen& seen);
 
 }  // namespace tandem

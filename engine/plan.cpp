@@ -213,6 +213,7 @@ std::string to_text(const Plan& plan) {
                       static_cast<int>(operation.math), operation.scale, operation.ignore_label);
       if (operation.kind == OpKind::augment)
         text += augment_text(operation.augment, operation.plain);
+      if (operation.kind == OpKind::l2_penalty) text += fmt::format(" l2 {}", operation.l2);
       for (const Operand& operand : operation.operands)
         text += fmt::format(" | {} {} {}{}", name_of(operand.access), operand.buffer,
                             to_string(operand.desc), operand.workspace ? " workspace" : "");

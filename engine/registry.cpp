@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <tandem/engine/augment_draw.hpp>
@@ -283,6 +284,11 @@ void check_relu_backward(const Operation& op) {
   require_same(op, 1, desc(op, 0));
 }
 
+void check_sigmoid_forward(const Operation& op) {
+  require_float(op, 0);
+  require_same(op, 1, desc(op, 0));
+}
+
 void check_bias_relu_forward(const Operation& op) { check_bias_forward(op); }
 
 void check_relu_bias_backward(const Operation& op) {
@@ -305,7 +311,7 @@ void require_class_map(const Operation& op, std::size_t index, const TensorDesc&
   require_dims(op, index, logits.n, logits.h, logits.w, 1);
 }
 
-void check_softmax_cross_entropy(const Operation& op) {
+void check_cross_entropy(const Operation& op) {
   const TensorDesc& logits = desc(op, 0);
   require_classes(op, 0);
   require_class_map(op, 1, logits);
@@ -321,6 +327,16 @@ void check_softmax_cross_entropy(const Operation& op) {
 void check_argmax(const Operation& op) {
   require_classes(op, 0);
   require_class_map(op, 1, desc(op, 0));
+}
+
+void check_l2_penalty(const Operation& op) {
+  require_bytes(op, 0, sizeof(BatchHeader));
+  require_wide(op, 1);
+  require_type(op, 2, desc(op, 1).dtype);
+  require_dims_of(op, 2, desc(op, 1));
+  require_bytes(op, 3, sizeof(StepResult));
+  if (!(op.l2 >= 0) || !std::isfinite(op.l2))
+    refuse(op, fmt::format("l2 is {}; allowed: finite numbers from 0", op.l2));
 }
 
 /// header, then gradient, velocity if any, and weights, all alike.
@@ -493,12 +509,21 @@ constexpr std::array<OpSpec, kOpKindCount> kSpecs = {{
   {K::bias_backward, info("bias_backward", check_bias_backward, host::bias_backward), {r("dy"), w("db")}},
   {K::relu_forward,  info("relu_forward", check_relu_forward, host::relu_forward),    {rw("y")}},
   {K::relu_backward, info("relu_backward", check_relu_backward, host::relu_backward), {r("y"), rw("dy")}},
+  {K::sigmoid_forward,
+   info("sigmoid_forward", check_sigmoid_forward, host::sigmoid_forward), {r("x"), w("y")}},
+  {K::sigmoid_backward,
+   info("sigmoid_backward", check_relu_backward, host::sigmoid_backward), {r("y"), rw("dy")}},
 
   {K::softmax_cross_entropy,
-   info("softmax_cross_entropy", check_softmax_cross_entropy, host::softmax_cross_entropy),
+   info("softmax_cross_entropy", check_cross_entropy, host::softmax_cross_entropy),
+   {r("logits"), r("labels"), r("header"), w("dlogits"), w("result")}},
+  {K::binary_cross_entropy,
+   info("binary_cross_entropy", check_cross_entropy, host::binary_cross_entropy),
    {r("logits"), r("labels"), r("header"), w("dlogits"), w("result")}},
   {K::argmax, info("argmax", check_argmax, host::argmax), {r("logits"), w("y")}},
 
+  {K::l2_penalty, info("l2_penalty", check_l2_penalty, host::l2_penalty),
+   {r("header"), r("w"), rw("dw"), rw("result")}},
   {K::sgd,          info("sgd", check_sgd<2>, host::sgd), {r("header"), r("dw"), rw("w")}},
   {K::sgd_momentum, info("sgd_momentum", check_sgd<3>, host::sgd_momentum),
    {r("header"), r("dw"), rw("v"), rw("w")}},

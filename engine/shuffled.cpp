@@ -38,6 +38,7 @@ class Shuffled final : public Dataset {
       : data_(std::move(data)), seed_(seed) {}
 
   std::int64_t image() const noexcept override { return data_->image(); }
+  std::int64_t features() const noexcept override { return data_->features(); }
   std::int64_t epoch_size() const noexcept override { return data_->epoch_size(); }
   const std::vector<std::string>& class_names() const noexcept override {
     return data_->class_names();

@@ -45,7 +45,7 @@ constexpr std::size_t batch_header_bytes(std::int64_t capacity) {
 struct StepResult {
   std::uint64_t step = 0;        ///< copied from the header
   std::int64_t valid_count = 0;  ///< copied from the header
-  double loss = 0;               ///< mean over the valid labels; 0 where valid_count is 0
+  double loss = 0;  ///< mean over the valid labels, with the layers' L2; 0 where valid_count is 0
 };
 static_assert(sizeof(StepResult) == 24, "the result is copied as bytes");
 

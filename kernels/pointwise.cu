@@ -43,6 +43,32 @@ __global__ void relu_backward_kernel(const T* __restrict__ y, T* __restrict__ dy
   });
 }
 
+template <int N, class T>
+__global__ void sigmoid_forward_kernel(const T* __restrict__ x, T* __restrict__ y,
+                                       std::int64_t count) {
+  for_each_pack<N>(count, [&](std::int64_t first, auto width) {
+    constexpr int n = width.value;
+    Pack<T, n> pack = load_pack<n>(x + first);
+    for (int j = 0; j < n; ++j) pack.element[j] = T(sigmoid(load(pack.element[j])));
+    store_pack(y + first, pack);
+  });
+}
+
+template <int N, class T>
+__global__ void sigmoid_backward_kernel(const T* __restrict__ y, T* __restrict__ dy,
+                                        std::int64_t count) {
+  for_each_pack<N>(count, [&](std::int64_t first, auto width) {
+    constexpr int n = width.value;
+    const Pack<T, n> output = load_pack<n>(y + first);
+    Pack<T, n> pack = load_pack<n>(dy + first);
+    for (int j = 0; j < n; ++j) {
+      T& gradient = pack.element[j];
+      gradient = T(sigmoid_gradient(load(output.element[j]), load(gradient)));
+    }
+    store_pack(dy + first, pack);
+  });
+}
+
 /// Where a thread works in a ColumnTiling: rows first, first + rows_at_once, .. below end. A thread
 /// without a column has no rows.
 struct ThreadColumn {
@@ -266,6 +292,24 @@ void relu_backward(const T* y, T* dy, std::int64_t count, cudaStream_t stream) {
 }
 
 template <class T>
+void sigmoid_forward(const T* x, T* y, std::int64_t count, cudaStream_t stream) {
+  if (count == 0) return;
+  with_width<kPackElements<T>>(is_aligned(x, y), [&](auto width) {
+    const LaunchShape shape = elementwise_shape(ceil_div<std::int64_t>(count, width.value));
+    TANDEM_CUDA_TRY(launch(sigmoid_forward_kernel<width.value, T>, shape, stream, x, y, count));
+  });
+}
+
+template <class T>
+void sigmoid_backward(const T* y, T* dy, std::int64_t count, cudaStream_t stream) {
+  if (count == 0) return;
+  with_width<kPackElements<T>>(is_aligned(y, dy), [&](auto width) {
+    const LaunchShape shape = elementwise_shape(ceil_div<std::int64_t>(count, width.value));
+    TANDEM_CUDA_TRY(launch(sigmoid_backward_kernel<width.value, T>, shape, stream, y, dy, count));
+  });
+}
+
+template <class T>
 void bias_forward(const T* b, T* y, std::int64_t pixels, std::int64_t channels,
                   cudaStream_t stream) {
   launch_bias_forward<false>(b, y, pixels, channels, stream);
@@ -296,6 +340,8 @@ void relu_bias_backward(const T* y, T* dy, float* db, std::int64_t pixels, std::
                             cudaStream_t);                                                  \
   template void relu_forward(T*, std::int64_t, cudaStream_t);                               \
   template void relu_backward(const T*, T*, std::int64_t, cudaStream_t);                    \
+  template void sigmoid_forward(const T*, T*, std::int64_t, cudaStream_t);                  \
+  template void sigmoid_backward(const T*, T*, std::int64_t, cudaStream_t);                 \
   template void bias_forward(const T*, T*, std::int64_t, std::int64_t, cudaStream_t);       \
   template void bias_relu_forward(const T*, T*, std::int64_t, std::int64_t, cudaStream_t);  \
   template void relu_bias_backward(const T*, T*, float*, std::int64_t, std::int64_t, void*, \

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ReLU, bias and the conversion of pixels. T is float, bf16 or double; sums and gradients of a bias
-// are Accumulator<T>.
+// ReLU, sigmoid, bias and the conversion of pixels. T is float, bf16 or double; sums and gradients
+// of a bias are Accumulator<T>.
 #pragma once
 
 #include <algorithm>
@@ -29,6 +29,15 @@ void relu_forward(T* y, std::int64_t count);
 template <class T>
 void relu_backward(const T* y, T* dy, std::int64_t count);
 
+/// y [count] = 1 / (1 + exp(-x)). A NaN stays a NaN. Computed in Accumulator<T>: an exponential, a
+/// sum and a quotient.
+template <class T>
+void sigmoid_forward(const T* x, T* y, std::int64_t count);
+
+/// dy [count] *= y * (1 - y), with y the output of sigmoid_forward; 3 roundings in Accumulator<T>.
+template <class T>
+void sigmoid_backward(const T* y, T* dy, std::int64_t count);
+
 /// y [pixels, channels] += b [channels].
 template <class T>
 void bias_forward(const T* b, T* y, std::int64_t pixels, std::int64_t channels);
@@ -52,7 +61,8 @@ void bias_backward(const T* dy, Accumulator<T>* db, std::int64_t pixels, std::in
 
 namespace cuda {
 
-// The same bits as the twins, but for bias_backward. T is float or bf16; pointers are device
+// The same bits as the twins, but for bias_backward and sigmoid_forward, whose exponential is
+// another one with the same bound. T is float or bf16; pointers are device
 // memory; queued on the stream; CudaError if a launch fails. Tensors that start at a multiple of 16
 // bytes are moved 16 bytes at a time, others an element at a time, with the same results.
 
@@ -65,6 +75,12 @@ void relu_forward(T* y, std::int64_t count, CUstream_st* stream);
 
 template <class T>
 void relu_backward(const T* y, T* dy, std::int64_t count, CUstream_st* stream);
+
+template <class T>
+void sigmoid_forward(const T* x, T* y, std::int64_t count, CUstream_st* stream);
+
+template <class T>
+void sigmoid_backward(const T* y, T* dy, std::int64_t count, CUstream_st* stream);
 
 template <class T>
 void bias_forward(const T* b, T* y, std::int64_t pixels, std::int64_t channels,

@@ -32,6 +32,16 @@ void relu_backward(const T* y, T* dy, std::int64_t count) {
 }
 
 template <class T>
+void sigmoid_forward(const T* x, T* y, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) y[i] = T(sigmoid(load(x[i])));
+}
+
+template <class T>
+void sigmoid_backward(const T* y, T* dy, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) dy[i] = T(sigmoid_gradient(load(y[i]), load(dy[i])));
+}
+
+template <class T>
 void bias_forward(const T* b, T* y, std::int64_t pixels, std::int64_t channels) {
   for (std::int64_t p = 0; p < pixels; ++p) {
     T* row = y + p * channels;
@@ -72,6 +82,8 @@ void bias_backward(const T* dy, Accumulator<T>* db, std::int64_t pixels, std::in
   template void u8_to_float(const ImageShape&, const std::uint8_t*, float, ImageOrder, T*);    \
   template void relu_forward(T*, std::int64_t);                                                \
   template void relu_backward(const T*, T*, std::int64_t);                                     \
+  template void sigmoid_forward(const T*, T*, std::int64_t);                                   \
+  template void sigmoid_backward(const T*, T*, std::int64_t);                                  \
   template void bias_forward(const T*, T*, std::int64_t, std::int64_t);                        \
   template void bias_relu_forward(const T*, T*, std::int64_t, std::int64_t);                   \
   template void relu_bias_backward(const T*, T*, Accumulator<T>*, std::int64_t, std::int64_t); \

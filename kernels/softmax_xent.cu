@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <tandem/kernels/check.hpp>
-#include <tandem/kernels/device.cuh>
+#include <tandem/kernels/loss_result.cuh>
 #include <tandem/kernels/softmax_xent.hpp>
 #include <tandem/kernels/softmax_xent_math.hpp>
 
@@ -111,17 +111,11 @@ __global__ void __launch_bounds__(kBlockThreads)
   if (threadIdx.x == 0) partial[blockIdx.x] = loss;
 }
 
-/// One block. Each thread adds every kBlockThreads-th of the partial losses in their order.
 __global__ void __launch_bounds__(kBlockThreads)
     softmax_cross_entropy_result_kernel(const BatchHeader* header, const double* partial,
                                         std::int64_t blocks, StepResult* result) {
-  double loss = 0;
-  for (std::int64_t i = threadIdx.x; i < blocks; i += kBlockThreads) loss += partial[i];
-  loss = block_sum(loss);
-  if (threadIdx.x != 0) return;
-  result->step = header->step;
-  result->valid_count = header->valid_count;
-  result->loss = header->valid_count == 0 ? 0.0 : loss / static_cast<double>(header->valid_count);
+  const double loss = sum_of_partials(partial, blocks);
+  if (threadIdx.x == 0) write_mean_loss(*header, loss, 1, result);
 }
 
 /// A thread a pixel of the tile; the others only load.

@@ -22,6 +22,7 @@ using nlohmann::ordered_json;
 
 constexpr std::int64_t kSchema = 1, kMostImage = 8192, kMostChannels = 65536;
 constexpr std::int64_t kMostFeatures = std::int64_t{1} << 28;
+constexpr double kMostL2 = 1000;
 constexpr std::size_t kLongestName = 100, kMostLayers = 1000;
 constexpr std::size_t kMaxNesting = 3;  // file { part [ layer {
 
@@ -139,6 +140,14 @@ class Fields {
              fmt::format("is {}; allowed: whole numbers from {} to {}", shown(value), least, most));
     return value.get<std::int64_t>();
   }
+  double real(const char* field, double least, double most) const {
+    const json& value = at(field);
+    // A NaN is no JSON.
+    if (!value.is_number() || value.get<double>() < least || value.get<double>() > most)
+      refuse(field,
+             fmt::format("is {}; allowed: numbers from {} to {}", shown(value), least, most));
+    return value.get<double>();
+  }
   int small(const char* field, int least, int most) const {
     return static_cast<int>(number(field, least, most));
   }
@@ -202,30 +211,35 @@ void append(Sequential& model, const Fields& fields) {
   }
   const std::string kind = fields.text("layer");
   if (kind == "conv") {
-    fields.only({"layer", "in_channels", "out_channels", "kernel", "stride", "padding", "from"});
+    fields.only(
+        {"layer", "in_channels", "out_channels", "kernel", "stride", "padding", "l2", "from"});
     channels("in_channels");
     const int kernel = fields.small("kernel", 1, 3), stride = fields.small("stride", 1, 2);
     model.conv(channels("out_channels"), kernel, stride, fields.small("padding", 0, 1));
   } else if (kind == "transposed_conv") {
-    fields.only({"layer", "in_channels", "out_channels", "kernel", "stride", "from"});
+    fields.only({"layer", "in_channels", "out_channels", "kernel", "stride", "l2", "from"});
     channels("in_channels");
     const int kernel = fields.small("kernel", 2, 2);
     model.transposed_conv(channels("out_channels"), kernel, fields.small("stride", 2, 2));
   } else if (kind == "relu") {
     fields.only({"layer", "from"});
     model.relu();
+  } else if (kind == "sigmoid") {
+    fields.only({"layer", "from"});
+    model.sigmoid();
   } else if (kind == "flatten") {
     fields.only({"layer", "from"});
     model.flatten();
   } else if (kind == "linear") {
-    fields.only({"layer", "in_features", "out_features", "from"});
+    fields.only({"layer", "in_features", "out_features", "l2", "from"});
     const std::int64_t in = fields.number("in_features", 1, kMostFeatures);
     model.linear(in, channels("out_features"));
   } else {
-    fields.refuse("layer", fmt::format("is {}; allowed: conv, transposed_conv, relu, flatten, "
-                                       "linear",
+    fields.refuse("layer", fmt::format("is {}; allowed: conv, transposed_conv, relu, sigmoid, "
+                                       "flatten, linear",
                                        shown(kind)));
   }
+  if (fields.has("l2")) model.l2(fields.real("l2", 0, kMostL2));
 }
 
 /// The layers of a part for a picture of that size, which becomes that of its result.
@@ -241,6 +255,8 @@ Sequential read_part(const Fields& file, const char* part, const std::string& so
     for (std::size_t i = 0; i < list.size(); ++i) {
       const Fields fields(list[i], fmt::format("{}[{}]", part, i), source);
       append(model, fields);
+      if (fields.has("l2") && part == std::string("frozen"))
+        fields.refuse("l2", "the part is not trained, and so has no loss to add to");
       const Layer& layer = model.layers().back();
       const char* in = layer.kind == LayerKind::linear ? "in_features" : "in_channels";
       if (fields.has(in)) {
@@ -281,6 +297,9 @@ ordered_json to_object(const Layer& layer, int index) {
     case LayerKind::relu:
       object = {{"layer", "relu"}};
       break;
+    case LayerKind::sigmoid:
+      object = {{"layer", "sigmoid"}};
+      break;
     case LayerKind::flatten:
       object = {{"layer", "flatten"}};
       break;
@@ -290,6 +309,7 @@ ordered_json to_object(const Layer& layer, int index) {
                 {"out_features", layer.out_channels}};
       break;
   }
+  if (layer.l2 != 0) object["l2"] = layer.l2;
   if (layer.input != index - 1) object["from"] = layer.input;
   return object;
 }
@@ -306,22 +326,35 @@ std::string to_list(const Sequential& model) {
 
 }  // namespace
 
+PictureSize input_size(const Model& model) noexcept {
+  if (model.features > 0) return {model.features, 1, 1};
+  return {3, model.image, model.image};
+}
+
 Model model_from_json(const std::string& text, const std::string& source) {
   const json root = parse(text, source);
   const Fields file(root, "", source);
   file.number("schema", kSchema, kSchema);
-  file.only({"schema", "name", "image", "frozen", "trained"});
+  file.only({"schema", "name", "image", "features", "frozen", "trained"});
 
   Model model;
   model.name = file.text("name");
   if (model.name.empty() || model.name.size() > kLongestName)
     file.refuse("name",
                 fmt::format("has {} bytes; allowed: 1 .. {}", model.name.size(), kLongestName));
-  model.image = file.number("image", 1, kMostImage);
-  PictureSize picture{3, model.image, model.image};
+  if (file.has("features")) {
+    if (file.has("image"))
+      file.refuse("features", "a network reads pictures or rows; allowed: image or features");
+    model.features = file.number("features", 1, kMostChannels);
+  } else {
+    model.image = file.number("image", 1, kMostImage);
+  }
+  PictureSize picture = input_size(model);
   model.frozen = read_part(file, "frozen", source, picture);
   model.trained = read_part(file, "trained", source, picture);
   if (model.trained.layers().empty()) file.refuse("trained", "has no layers; allowed: 1 or more");
+  if (model.trained.ends_in_sigmoid() && model.trained.layers().size() == 1)
+    file.refuse("trained[0]", "a sigmoid alone has nothing to train; allowed: layers before it");
   try {
     check_classes(picture.channels);
   } catch (const Error& error) {
@@ -336,11 +369,13 @@ Model read_model(const std::string& path) {
 }
 
 std::string to_json(const Model& model) {
+  const bool rows = model.features > 0;
   return fmt::format(
-      "{{\n  \"schema\": {},\n  \"name\": {},\n  \"image\": {},\n  \"frozen\": {},\n"
+      "{{\n  \"schema\": {},\n  \"name\": {},\n  \"{}\": {},\n  \"frozen\": {},\n"
       "  \"trained\": {}\n}}\n",
-      kSchema, json(model.name).dump(-1, ' ', false, json::error_handler_t::replace), model.image,
-      to_list(model.frozen), to_list(model.trained));
+      kSchema, json(model.name).dump(-1, ' ', false, json::error_handler_t::replace),
+      rows ? "features" : "image", rows ? model.features : model.image, to_list(model.frozen),
+      to_list(model.trained));
 }
 
 }  // namespace tandem

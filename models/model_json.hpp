@@ -11,10 +11,14 @@ namespace tandem {
 /// A network of a user's: what a file says.
 struct Model {
   std::string name;
-  std::int64_t image = 0;  ///< S: pictures are 3 x S x S
-  Sequential frozen{3};    ///< no layers: nothing is frozen
-  Sequential trained{3};   ///< ends in one channel a class, a pixel or a picture
+  std::int64_t image = 0;     ///< S: pictures are 3 x S x S; 0 where it reads rows of numbers
+  Sequential frozen{3};       ///< no layers: nothing is frozen
+  Sequential trained{3};      ///< ends in one channel a class, a pixel, a picture or a row
+  std::int64_t features = 0;  ///< numbers in a row; 0 where it reads pictures
 };
+
+/// What the network reads: pictures, or rows as channels of one pixel.
+PictureSize input_size(const Model& model) noexcept;
 
 /// Reads the text; `source` is its name in messages. Throws Error{data} that names the place
 /// ("trained[3].kernel") and what is wrong: no JSON, an unknown layer or field, a missing one, a

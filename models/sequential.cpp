@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <tandem/engine/error.hpp>
 #include <tandem/models/sequential.hpp>
 
@@ -8,6 +9,7 @@ namespace tandem {
 namespace {
 
 constexpr std::int64_t kMostFeatures = std::int64_t{1} << 28;  // of 65536 channels, 64 x 64 each
+constexpr double kMostL2 = 1000;
 
 [[noreturn]] void refuse(int layer, const std::string& message) {
   throw Error(ErrorCode::usage, fmt::format("layer {}: {}", layer, message));
@@ -33,7 +35,7 @@ Sequential& Sequential::conv(std::int64_t out_channels, int kernel, int stride, 
     refuse(layer, fmt::format("convolution with kernel {}, stride {}, padding {}; allowed: 1/1/0, "
                               "2/2/0, 3/1/1",
                               kernel, stride, padding));
-  return append({LayerKind::conv, 0, out_channels, kernel, stride, padding, -1});
+  return append({LayerKind::conv, 0, out_channels, kernel, stride, padding});
 }
 
 Sequential& Sequential::transposed_conv(std::int64_t out_channels, int kernel, int stride) {
@@ -41,18 +43,32 @@ Sequential& Sequential::transposed_conv(std::int64_t out_channels, int kernel, i
     refuse(static_cast<int>(layers_.size()),
            fmt::format("transposed convolution with kernel {}, stride {}; allowed: 2/2", kernel,
                        stride));
-  return append({LayerKind::transposed_conv, 0, out_channels, kernel, stride, 0, -1});
+  return append({LayerKind::transposed_conv, 0, out_channels, kernel, stride});
 }
 
-Sequential& Sequential::relu() { return append({LayerKind::relu, 0, 0, 1, 1, 0, -1}); }
+Sequential& Sequential::relu() { return append({LayerKind::relu}); }
 
-Sequential& Sequential::flatten() { return append({LayerKind::flatten, 0, 0, 1, 1, 0, -1}); }
+Sequential& Sequential::sigmoid() { return append({LayerKind::sigmoid}); }
+
+Sequential& Sequential::flatten() { return append({LayerKind::flatten}); }
 
 Sequential& Sequential::linear(std::int64_t in_features, std::int64_t out_features) {
   if (in_features < 1 || in_features > kMostFeatures)
     refuse(static_cast<int>(layers_.size()),
            fmt::format("linear takes {} features; allowed: 1 .. {}", in_features, kMostFeatures));
-  return append({LayerKind::linear, in_features, out_features, 1, 1, 0, -1});
+  return append({LayerKind::linear, in_features, out_features});
+}
+
+Sequential& Sequential::l2(double factor) {
+  const int layer = static_cast<int>(layers_.size()) - 1;
+  if (layer < 0 || !has_weights(layers_.back().kind))
+    refuse(std::max(layer, 0),
+           "l2 of a layer without weights; allowed: conv, transposed_conv, "
+           "linear");
+  if (!(factor >= 0 && factor <= kMostL2))
+    refuse(layer, fmt::format("l2 is {}; allowed: 0 .. {}", factor, kMostL2));
+  layers_.back().l2 = factor;
+  return *this;
 }
 
 Sequential& Sequential::from(int index) {
@@ -71,9 +87,11 @@ Sequential& Sequential::append(Layer layer) {
   const std::int64_t arriving = channels_of(layer.input);  // 0: features, as many as there are
   const bool convolves = layer.kind == LayerKind::conv || layer.kind == LayerKind::transposed_conv;
   if (convolves && arriving == 0)
-    refuse(index, "a convolution of features, which have no picture; allowed: linear, relu");
+    refuse(index,
+           "a convolution of features, which have no picture; allowed: linear, relu, sigmoid");
   if (layer.kind != LayerKind::linear) layer.in_channels = arriving;
-  if (layer.kind == LayerKind::relu) layer.out_channels = arriving;
+  if (layer.kind == LayerKind::relu || layer.kind == LayerKind::sigmoid)
+    layer.out_channels = arriving;
   if (convolves || layer.kind == LayerKind::linear)
     require_channels(index, "output", layer.out_channels);
   layers_.push_back(layer);
@@ -88,11 +106,15 @@ std::int64_t Sequential::out_channels() const noexcept {
   return channels_of(static_cast<int>(layers_.size()) - 1);
 }
 
+bool Sequential::ends_in_sigmoid() const noexcept {
+  return !layers_.empty() && layers_.back().kind == LayerKind::sigmoid;
+}
+
 std::vector<ParameterSpec> Sequential::parameters() const {
   std::vector<ParameterSpec> specs;
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     const Layer& layer = layers_[i];
-    if (layer.kind == LayerKind::relu || layer.kind == LayerKind::flatten) continue;
+    if (!has_weights(layer.kind)) continue;
     const std::int64_t k = layer.kernel, in = layer.in_channels, out = layer.out_channels;
     const bool transposed = layer.kind == LayerKind::transposed_conv;
 
@@ -127,6 +149,7 @@ std::vector<PictureSize> picture_sizes(const Sequential& model, std::int64_t hei
     };
     switch (layer.kind) {
       case LayerKind::relu:
+      case LayerKind::sigmoid:
         break;
       case LayerKind::conv:
       case LayerKind::transposed_conv: {

@@ -12,17 +12,24 @@ enum class LayerKind : std::uint8_t {
   conv,             ///< kernel 1 (pad 0), 2 (stride 2, pad 0) or 3 (pad 1); with bias
   transposed_conv,  ///< kernel 2, stride 2; with bias
   relu,
+  sigmoid,  ///< as the last trained layer it makes the loss binary cross-entropy, see EngineConfig
   flatten,  ///< [C, h, w] -> C * h * w features, in PyTorch's order
   linear,   ///< features in, features out; with bias
 };
 
 struct Layer {
   LayerKind kind = LayerKind::relu;
-  std::int64_t in_channels = 0, out_channels = 0;  ///< equal for relu; of flatten, `out` is 0:
-                                                   ///< it follows from the picture's size
+  std::int64_t in_channels = 0, out_channels = 0;  ///< equal for relu and sigmoid; of flatten,
+                                                   ///< `out` is 0: the picture's size says it
   int kernel = 1, stride = 1, padding = 0;
   int input = -1;  ///< index of the layer it reads from; -1: the input of the model
+  double l2 = 0;   ///< l2 * sum of w^2 of the weight, not the bias, is added to the loss
 };
+
+/// Layers with a weight and a bias.
+constexpr bool has_weights(LayerKind kind) {
+  return kind == LayerKind::conv || kind == LayerKind::transposed_conv || kind == LayerKind::linear;
+}
 
 /// One weight or bias. Files and hashes use PyTorch's shape and order; memory of the engine is the
 /// channels-last permutation of it.
@@ -48,16 +55,21 @@ class Sequential {
   Sequential& conv(std::int64_t out_channels, int kernel, int stride = 1, int padding = 0);
   Sequential& transposed_conv(std::int64_t out_channels, int kernel, int stride);
   Sequential& relu();
+  Sequential& sigmoid();
   Sequential& flatten();
   /// After flatten(), or where a picture is one pixel. `in_features` has to be what arrives there,
   /// which only a plan knows: it refuses another number by the layer's name.
   Sequential& linear(std::int64_t in_features, std::int64_t out_features);
+  /// Adds `factor` times the sum of the squared weights of the last layer to the loss, as Keras'
+  /// kernel_regularizer=l2(factor): the gradient of a weight w grows by 2 * factor * w. 0 .. 1000.
+  Sequential& l2(double factor);
   /// Makes the next layer read from layer `index` instead of from the last one.
   Sequential& from(int index);
 
   std::int64_t in_channels() const noexcept { return in_channels_; }
   std::int64_t out_channels() const noexcept;
   const std::vector<Layer>& layers() const noexcept { return layers_; }
+  bool ends_in_sigmoid() const noexcept;
 
   /// In layer order, weight before bias.
   std::vector<ParameterSpec> parameters() const;

@@ -30,7 +30,7 @@ LayerOps ops_of(const Layer& layer) {
 
 /// The order of pixels that a layer's operation reads and writes, given the order its input has.
 Layout layout_of(const Layer& layer, Layout input) {
-  if (layer.kind == LayerKind::relu || layer.kernel == 1) return input;
+  if (!has_weights(layer.kind) || layer.kernel == 1) return input;
   return layer.kernel == 2 ? Layout::zorder : Layout::nhwc;
 }
 
@@ -191,6 +191,9 @@ Tape forward(PlanBuilder& plan, Part& part, const Tensor& input, const Tensor& o
       }
       step.y = step.x;  // in place
       add(plan, part, i, OpKind::relu_forward, {read_write(plan, step.y)});
+    } else if (layer.kind == LayerKind::sigmoid) {
+      step.y = scratch(plan, part, i, "y", x.desc);
+      add(plan, part, i, OpKind::sigmoid_forward, {read(plan, x), write(plan, step.y)});
     } else if (layer.kind == LayerKind::flatten) {
       step.y = as_features(in_layout(plan, part, i, "y", x, Layout::nchw));
     } else {
@@ -228,6 +231,8 @@ void backward(PlanBuilder& plan, const Part& part, const Tape& tape, const Tenso
     Tensor dx = dy;
     if (layer.kind == LayerKind::relu) {
       add(plan, part, i, OpKind::relu_backward, {read(plan, step.y), read_write(plan, dy)});
+    } else if (layer.kind == LayerKind::sigmoid) {
+      add(plan, part, i, OpKind::sigmoid_backward, {read(plan, step.y), read_write(plan, dy)});
     } else if (layer.kind == LayerKind::flatten) {
       dx.desc = step.x.desc;
       if (!is_one_pixel(dx.desc)) dx.desc.layout = Layout::nchw;
@@ -245,6 +250,20 @@ void backward(PlanBuilder& plan, const Part& part, const Tape& tape, const Tenso
       add(plan, part, i, ops.backward_data, {read(plan, dy), read(plan, weight), write(plan, dx)});
     }
     dy = in_layout(plan, part, i, "dy", dx, tape.steps[i - 1].y.desc.layout);
+  }
+}
+
+void regularise(PlanBuilder& plan, const Part& part, const Tensor& header, const Tensor& loss) {
+  for (std::size_t i = 0; i < part.layers.size(); ++i) {
+    if (part.layers[i].l2 == 0) continue;
+    const auto w = static_cast<std::size_t>(part.weight_of_layer[i]);
+    Operation operation;
+    operation.kind = OpKind::l2_penalty;
+    operation.name = fmt::format("{}.{}.{}", part.name, i, op_info(operation.kind).name);
+    operation.l2 = static_cast<float>(part.layers[i].l2);
+    operation.operands = {read(plan, header), read(plan, part.parameters[w]),
+                          read_write(plan, part.gradients[w]), read_write(plan, loss)};
+    plan.add(std::move(operation));
   }
 }
 

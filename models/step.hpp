@@ -41,7 +41,8 @@ Part add_part(PlanBuilder& plan, const Sequential& model, std::string name, DTyp
 struct Tape {
   struct Step {
     Tensor x;  ///< what the layer read, in the layout that its operation wants
-    Tensor y;  ///< what it wrote; a ReLU writes over what it read, a flatten may only rename it
+    Tensor y;  ///< what it wrote; a ReLU writes over what it read, a flatten may only rename it.
+               ///< A sigmoid has memory of its own: a ReLU before it needs its output later
   };
   std::vector<Step> steps;  ///< one a layer
 };
@@ -50,17 +51,21 @@ struct Tape {
 /// pixels, both, or a copy. Operations are named "<name>.<operation>".
 void convert(PlanBuilder& plan, const std::string& name, const Tensor& from, const Tensor& to);
 
-/// Adds y = layer(x) for every layer: GEMM or convolution, bias, ReLU, with a permutation where a
-/// layer or `output` wants another order of the pixels. A linear layer is a convolution with kernel
-/// 1 of pictures of one pixel; a flatten moves pixels to PyTorch's order, or nothing if there is
-/// only one. The last layer writes `output`, whose type may be f32 where the storage is bf16
-/// (logits). Adds the copies of parameters that it reads. `input` is only read.
+/// Adds y = layer(x) for every layer: GEMM or convolution, bias, ReLU, sigmoid, with a permutation
+/// where a layer or `output` wants another order of the pixels. A linear layer is a convolution
+/// with kernel 1 of pictures of one pixel; a flatten moves pixels to PyTorch's order, or nothing if
+/// there is only one. The last layer writes `output`, whose type may be f32 where the storage is
+/// bf16 (logits). Adds the copies of parameters that it reads. `input` is only read.
 Tape forward(PlanBuilder& plan, Part& part, const Tensor& input, const Tensor& output);
 
 /// Adds the gradients of every parameter, from the last layer to the first, given the gradient of
 /// the last layer's output (which is overwritten). It ends at the first layer with parameters:
 /// nothing trained lies before it.
 void backward(PlanBuilder& plan, const Part& part, const Tape& tape, const Tensor& doutput);
+
+/// Adds the penalty of each layer with an l2 to `loss`, and its gradient to those of the layer's
+/// weight; between backward() and update().
+void regularise(PlanBuilder& plan, const Part& part, const Tensor& header, const Tensor& loss);
 
 /// Adds the optimizer's update of every parameter and of its copy, on the update lane: SGD, with
 /// momentum where the part keeps velocities. Rates and the count come from the batch header.

@@ -55,9 +55,15 @@ std::vector<PictureSize> sizes_of(const char* part, const Sequential& model,
   }
 }
 
+/// What the network reads.
+PictureSize input_size(const EngineConfig& config) {
+  if (config.features > 0) return {config.features, 1, 1};
+  return {3, config.image, config.image};
+}
 /// What comes out of the frozen part: what the trained part reads.
 PictureSize features_size(const EngineConfig& config) {
-  return sizes_of(kFrozenName, config.frozen, {3, config.image, config.image}).back();
+  if (!has_frozen(config)) return input_size(config);
+  return sizes_of(kFrozenName, config.frozen, input_size(config)).back();
 }
 /// What comes out of the trained part: a channel a class.
 PictureSize logits_size(const EngineConfig& config) {
@@ -65,18 +71,22 @@ PictureSize logits_size(const EngineConfig& config) {
 }
 
 void check_config(const EngineConfig& config) {
-  constexpr std::int64_t kMostSide = 8192;
+  constexpr std::int64_t kMostSide = 8192, kMostFeatures = 65536;
   if (config.batch < 1 || config.batch > kMaxBatch)
     refuse(fmt::format("batch is {}; allowed: 1 .. {}", config.batch, kMaxBatch));
-  if (config.image < 1 || config.image > kMostSide)
+  if (config.features == 0 && (config.image < 1 || config.image > kMostSide))
     refuse(fmt::format("image is {}; allowed: 1 .. {}", config.image, kMostSide));
   if (config.trained.layers().empty()) refuse("the trained part has 0 layers; allowed: 1 or more");
 
-  constexpr std::int64_t kColours = 3;
+  if (config.features < 0 || config.features > kMostFeatures)
+    refuse(fmt::format("features is {}; allowed: 0 .. {}", config.features, kMostFeatures));
+  if (config.features > 0 && config.augment)
+    refuse(fmt::format("augment is set, but {} features a sample are no picture", config.features));
   const Sequential& first = has_frozen(config) ? config.frozen : config.trained;
-  if (first.in_channels() != kColours)
-    refuse(fmt::format("the {} part starts with {} channels; pictures have {}",
-                       has_frozen(config) ? "frozen" : "trained", first.in_channels(), kColours));
+  if (const std::int64_t channels = input_size(config).channels; first.in_channels() != channels)
+    refuse(fmt::format("the {} part starts with {} channels; {} have {}",
+                       has_frozen(config) ? "frozen" : "trained", first.in_channels(),
+                       config.features > 0 ? "samples" : "pictures", channels));
   if (const PictureSize features = features_size(config);
       features.channels != config.trained.in_channels())
     refuse(fmt::format("the frozen part ends in {} channels, the trained part starts with {}",
@@ -84,6 +94,13 @@ void check_config(const EngineConfig& config) {
   if (const std::int64_t classes = logits_size(config).channels; classes > kMaxClasses)
     refuse(fmt::format("the trained part ends in {} channels, one a class; allowed: 1 .. {}",
                        classes, kMaxClasses));
+
+  if (config.trained.ends_in_sigmoid() && config.trained.layers().size() < 2)
+    refuse("the trained part is a sigmoid alone; allowed: layers before it");
+  for (std::size_t i = 0; i < config.frozen.layers().size(); ++i)
+    if (const double l2 = config.frozen.layers()[i].l2; l2 != 0)
+      refuse(fmt::format("{}: layer {}: l2 is {}, but the part is not trained; allowed: 0",
+                         kFrozenName, i, l2));
 
   if (!config.augment) {
     if (config.augment_on_cpu) refuse("augment_on_cpu is on, but augment is not set");
@@ -132,8 +149,13 @@ TensorDesc handed_on_desc(const EngineConfig& config, const PictureSize& size) {
   return picture_desc(config, storage_of(config), zorder ? Layout::zorder : Layout::nhwc, size);
 }
 
-/// The data set's pictures, or what the loader's workers made of them.
+/// The data set's pictures, or what the loader's workers made of them, or its rows.
 TensorDesc input_desc(const EngineConfig& config) {
+  if (config.features > 0) {  // in the layout of the first layer: one pixel has one order
+    TensorDesc desc = handed_on_desc(config, input_size(config));
+    desc.dtype = DType::f32;
+    return desc;
+  }
   const std::int64_t side = has_augment_stage(config) ? config.augment->in_h : config.image;
   return picture_desc(config, takes_floats(config) ? DType::f32 : DType::u8, Layout::nhwc,
                       {3, side, side});
@@ -204,10 +226,10 @@ Tensor add_augment_stage(PlanBuilder& plan, const EngineConfig& config, BatchTen
 /// The network's input as its first layer reads it, in the stage of that layer.
 Tensor add_input(PlanBuilder& plan, const EngineConfig& config, const Tensor& images) {
   if (has_augment_stage(config)) return images;
-  const TensorDesc desc = handed_on_desc(config, {3, config.image, config.image});
+  const TensorDesc desc = handed_on_desc(config, input_size(config));
   if (images.desc == desc) return images;
   const Tensor x = add_tensor(plan, "x", desc, Scope::scratch, plan.stage());
-  if (takes_floats(config)) {
+  if (takes_floats(config) || config.features > 0) {
     convert(plan, "input", images, x);
     return x;
   }
@@ -236,14 +258,14 @@ Tensor add_features(PlanBuilder& plan, const EngineConfig& config, const BatchTe
   return has_frozen(config) ? batch.images : add_input(plan, config, batch.images);
 }
 
-/// The loss of every pixel and its gradient, p - y.
-Tensor add_loss(PlanBuilder& plan, DType storage, const Tensor& logits, const BatchTensors& batch,
-                const Tensor& loss) {
+/// The loss of every pixel and its gradient.
+Tensor add_loss(PlanBuilder& plan, OpKind kind, DType storage, const Tensor& logits,
+                const BatchTensors& batch, const Tensor& loss) {
   TensorDesc desc = logits.desc;
   desc.dtype = storage;
   const Tensor dlogits = add_tensor(plan, "dlogits", desc, Scope::scratch, plan.stage());
   Operation operation;
-  operation.kind = OpKind::softmax_cross_entropy;
+  operation.kind = kind;
   operation.name = "loss";
   operation.operands = {
       plan.read(logits.buffer, logits.desc), plan.read(batch.labels.buffer, batch.labels.desc),
@@ -265,8 +287,11 @@ void add_train_stage(PlanBuilder& plan, const EngineConfig& config, Part& traine
   const Tensor result = add_tensor(plan, "result", loss_desc, Scope::result);
 
   const Tape tape = forward(plan, trained, x, logits);
-  const Tensor dlogits = add_loss(plan, trained.storage, logits, batch, loss);
+  const OpKind loss_kind = config.trained.ends_in_sigmoid() ? OpKind::binary_cross_entropy
+                                                            : OpKind::softmax_cross_entropy;
+  const Tensor dlogits = add_loss(plan, loss_kind, trained.storage, logits, batch, loss);
   backward(plan, trained, tape, dlogits);
+  regularise(plan, trained, batch.header, loss);
   update(plan, trained, batch.header);
   add_copy(plan, "result", loss, result);
 }
@@ -308,6 +333,12 @@ Planned make_plan(const EngineConfig& config, bool training) {
                !training         ? Keep::weights
                : config.momentum ? Keep::weights_gradients_and_velocities
                                  : Keep::weights_and_gradients);
+
+  if (config.trained.ends_in_sigmoid()) {
+    // The loss takes it along, from the logits; and it leaves the largest of them the largest.
+    planned.trained.layers.pop_back();
+    planned.trained.weight_of_layer.pop_back();
+  }
 
   BatchTensors batch = planned.input;
   add_copy_stage(plan, batch);
@@ -371,7 +402,8 @@ std::vector<InputSlot> input_slots(const Scheduler& scheduler, const EngineConfi
     slot.labels = static_cast<std::uint8_t*>(scheduler.address(input.labels.buffer, s));
     slot.header = static_cast<BatchHeader*>(scheduler.address(input.header.buffer, s));
     slot.batch = config.batch;
-    slot.image = config.augment ? config.augment->in_h : config.image;
+    slot.image = config.augment ? config.augment->in_h : input_size(config).height;
+    slot.features = config.features;
     slot.label_count = input.labels.desc.h * input.labels.desc.w;
     slots.push_back(slot);
   }

@@ -31,11 +31,15 @@ const char* name_of(Precision precision) noexcept;
 /// Sizes and switches of a training or prediction engine. Everything that changes from step to
 /// step (learning rate, momentum, weight decay, count) is in the batch header instead.
 struct EngineConfig {
-  Sequential frozen{3};      ///< runs one batch ahead; never written; no layers: no such stage
-  Sequential trained{16};    ///< ends in one channel a class, at full resolution or at 1 x 1; it
-                             ///< has as many labels a sample as pixels come out of it
-  std::int64_t image = 256;  ///< S of the network's input
-  std::int64_t batch = 8;    ///< N, at least 1
+  Sequential frozen{3};       ///< runs one batch ahead; never written; no layers: no such stage
+  Sequential trained{16};     ///< ends in one channel a class, at full resolution or at 1 x 1; it
+                              ///< has as many labels a sample as pixels come out of it. The loss is
+                              ///< softmax cross-entropy of its output, or, where it ends in a
+                              ///< sigmoid, binary cross-entropy: every class a yes or no of its own
+  std::int64_t image = 256;   ///< S of the network's input
+  std::int64_t features = 0;  ///< numbers a sample that the network reads in place of a picture, as
+                              ///< channels of one pixel; 0: pictures. `image` says nothing then
+  std::int64_t batch = 8;     ///< N, at least 1
   float input_scale = 1.0f / 255.0f;  ///< uint8 -> float factor, where nothing augments
   /// Where it is set, a stage of its own makes the network's input (out_h = out_w = image) from
   /// the data set's pictures (in_h = in_w), one batch ahead; the draws come with the header. With

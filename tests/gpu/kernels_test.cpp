@@ -12,7 +12,9 @@
 #include <string>
 #include <tandem/kernels/batch_header.hpp>
 #include <tandem/kernels/bf16.hpp>
+#include <tandem/kernels/binary_xent.hpp>
 #include <tandem/kernels/cast.hpp>
+#include <tandem/kernels/l2_penalty.hpp>
 #include <tandem/kernels/permute.hpp>
 #include <tandem/kernels/pointwise.hpp>
 #include <tandem/kernels/sgd.hpp>
@@ -318,10 +320,88 @@ TEST_F(Kernels, ReluKeepsNaNAndClosesAtZero) {
   check_relu_specials<bf16>();
 }
 
+// --- sigmoid, L2
+// -----------------------------------------------------------------------------------------
+
+template <class T>
+void check_sigmoid(std::int64_t count, std::size_t offset) {
+  SCOPED_TRACE(std::to_string(count) + ", offset " + std::to_string(offset));
+  const std::vector<T> x = numbers_and_specials<T>(count, 3);
+  std::vector<T> y(x.size()), dy = numbers<T>(count, 5);
+  const GuardedVector<T> device_x(x, offset), device_dy(dy, offset);
+  const auto device_y = GuardedVector<T>::poisoned(x.size(), offset);
+  host::sigmoid_forward(x.data(), y.data(), count);
+  run([&](cudaStream_t stream) {
+    cuda::sigmoid_forward(device_x.data(), device_y.data(), count, stream);
+  });
+  // Each of the two within the oracle's bound: an exponential that is at most 1, a sum with 1, a
+  // quotient; in bf16 each also has its own rounding.
+  const double u = unit_roundoff(DType::f32), e = kExpUlps * 2 * u;
+  const double relative = 2 * ((1 + e) * (1 + u) / (1 - e - u) - 1);
+  const double narrow = kType<T> == DType::bf16 ? 2 * unit_roundoff(DType::bf16) : 0;
+  std::vector<Expected> expected;
+  for (const T& value : y)
+    expected.push_back({as_double(value), (relative + narrow) * (1 + narrow) * as_double(value) +
+                                              smallest_normal(DType::f32)});
+  const std::vector<T> on_device = device_y.to_host();
+  Raster found = as_doubles(on_device);
+  for (std::size_t i = 0; i < y.size(); ++i) {
+    EXPECT_EQ(std::isnan(as_double(x[i])), std::isnan(found[i])) << "element " << i;
+    if (std::isnan(found[i])) found[i] = expected[i].value = expected[i].bound = 0;
+  }
+  EXPECT_TRUE(all_close(expected, found, kType<T>, "y"));
+  EXPECT_TRUE(device_y.intact());
+
+  host::sigmoid_backward(on_device.data(), dy.data(), count);
+  run([&](cudaStream_t stream) {
+    cuda::sigmoid_backward(device_y.data(), device_dy.data(), count, stream);
+  });
+  expect_same(dy, device_dy, "dy");
+}
+
+TEST_F(Kernels, Sigmoid) {
+  for (const std::size_t offset : kOffsets) {
+    for (const std::int64_t count : kCounts) {
+      check_sigmoid<float>(count, offset);
+      check_sigmoid<bf16>(count, offset);
+    }
+  }
+}
+
+void check_l2(std::int64_t count, std::size_t offset, std::int64_t labels) {
+  SCOPED_TRACE(std::to_string(count) + ", offset " + std::to_string(offset));
+  const std::vector<float> w = numbers<float>(count, 3);
+  std::vector<float> dw = numbers<float>(count, 5);
+  const GuardedVector<float> device_w(w, offset), device_dw(dw, offset);
+  const GuardedVector<BatchHeader> header({header_for(labels)});
+  StepResult result{7, labels, 0.5};
+  const GuardedVector<StepResult> device_result({result});
+  const auto workspace = GuardedVector<unsigned char>::poisoned(cuda::l2_workspace_bytes(count));
+  run([&](cudaStream_t stream) {
+    cuda::l2_penalty(header.data(), 0.01f, device_w.data(), device_dw.data(), count,
+                     device_result.data(), workspace.data(), stream);
+  });
+  host::l2_penalty(header_for(labels), 0.01f, w.data(), dw.data(), count, &result);
+  expect_same(dw, device_dw, "dw");
+  expect_same(w, device_w, "w is only read");
+  EXPECT_TRUE(workspace.intact()) << "the workspace is too small";
+  const double loss = device_result.to_host()[0].loss;
+  const double bound = 2 * gamma(static_cast<double>(count) + 2, 0x1p-53) * result.loss;
+  EXPECT_TRUE(std::abs(loss - result.loss) <= bound) << loss << ", the twin has " << result.loss;
+  EXPECT_EQ(labels == 0, loss == 0.5) << "changed without a label, or not with some";
+}
+
+TEST_F(Kernels, L2Penalty) {
+  for (const std::size_t offset : kOffsets)
+    for (const std::int64_t count : kCounts)
+      for (const std::int64_t labels : {0, 3}) check_l2(count, offset, labels);
+}
+
 // More packs than the largest grid has threads, and a rest behind the last.
 TEST_F(KernelsLarge, ElementsBeyondTheGrid) {
   check_relu_forward<float>((std::int64_t{1} << 26) + 259, 0);
   check_relu_backward<bf16>((std::int64_t{1} << 27) + 7, 0);
+  check_l2((std::int64_t{1} << 23) + 5, 0, 3);
 }
 
 // --- bias
@@ -539,7 +619,7 @@ TEST_F(KernelsLarge, MoreThanTwoToThe31Elements) {
 // --- softmax and cross-entropy
 // ------------------------------------------------------------------------
 
-/// What softmax_cross_entropy reads.
+/// What a loss reads.
 struct LossInput {
   std::vector<float> logits;
   std::vector<std::uint8_t> labels;
@@ -582,19 +662,23 @@ LossInput loss_input(std::int64_t pixels, std::int64_t classes) {
   return in;
 }
 
+enum class Loss { softmax, binary };
+
 template <class T>
-LossOutput<T> kernel_loss(const LossInput& in, std::size_t offset) {
+LossOutput<T> kernel_loss(const LossInput& in, std::size_t offset, Loss loss = Loss::softmax) {
   const GuardedVector<float> logits(in.logits, offset);
   const GuardedVector<std::uint8_t> labels(in.labels, offset);
   const GuardedVector<BatchHeader> header({in.header});
   const auto dlogits = GuardedVector<T>::poisoned(in.logits.size(), offset);
   const auto result = GuardedVector<StepResult>::poisoned(1);
   const auto workspace = GuardedVector<unsigned char>::poisoned(
-      cuda::softmax_workspace_bytes(in.pixels(), in.classes));
+      loss == Loss::softmax ? cuda::softmax_workspace_bytes(in.pixels(), in.classes)
+                            : cuda::binary_workspace_bytes(in.pixels(), in.classes));
+  const auto launch =
+      loss == Loss::softmax ? cuda::softmax_cross_entropy<T> : cuda::binary_cross_entropy<T>;
   run([&](cudaStream_t stream) {
-    cuda::softmax_cross_entropy(header.data(), logits.data(), labels.data(), in.ignore_label,
-                                in.pixels(), in.classes, dlogits.data(), result.data(),
-                                workspace.data(), stream);
+    launch(header.data(), logits.data(), labels.data(), in.ignore_label, in.pixels(), in.classes,
+           dlogits.data(), result.data(), workspace.data(), stream);
   });
   EXPECT_TRUE(dlogits.intact()) << "dlogits: a guard was written";
   EXPECT_TRUE(result.intact()) << "result: a guard was written";
@@ -603,20 +687,22 @@ LossOutput<T> kernel_loss(const LossInput& in, std::size_t offset) {
 }
 
 template <class T>
-LossOutput<T> twin_loss(const LossInput& in) {
+LossOutput<T> twin_loss(const LossInput& in, Loss loss = Loss::softmax) {
   LossOutput<T> out;
   out.dlogits.resize(in.logits.size());
-  host::softmax_cross_entropy(in.header, in.logits.data(), in.labels.data(), in.ignore_label,
-                              in.pixels(), in.classes, out.dlogits.data(), &out.result);
+  const auto twin =
+      loss == Loss::softmax ? host::softmax_cross_entropy<T> : host::binary_cross_entropy<T>;
+  twin(in.header, in.logits.data(), in.labels.data(), in.ignore_label, in.pixels(), in.classes,
+       out.dlogits.data(), &out.result);
   return out;
 }
 
 /// Kernel and twin within the oracle's bounds, which count the roundings of sums in any order and
 /// the documented errors of exp and log.
 template <class T>
-void check_loss(const LossInput& in) {
+void check_loss(const LossInput& in, Loss loss = Loss::softmax) {
   Operation op;
-  op.kind = OpKind::softmax_cross_entropy;
+  op.kind = loss == Loss::softmax ? OpKind::softmax_cross_entropy : OpKind::binary_cross_entropy;
   op.ignore_label = in.ignore_label;
   TensorDesc logits{DType::f32, Layout::nhwc, 1, 1, in.pixels(), in.classes}, dlogits = logits;
   dlogits.dtype = kType<T>;
@@ -629,12 +715,12 @@ void check_loss(const LossInput& in) {
   const std::vector<std::vector<Expected>> expected =
       oracle(op, {as_doubles(in.logits), as_doubles(in.labels), {}, {}, {}}, in.header);
 
-  const LossOutput<T> twin = twin_loss<T>(in);
+  const LossOutput<T> twin = twin_loss<T>(in, loss);
   EXPECT_TRUE(all_close(expected[3], as_doubles(twin.dlogits), kType<T>, "dlogits of the twin"));
   EXPECT_TRUE(all_close(expected[4], twin.result_values(), DType::f64, "result of the twin"));
   for (const std::size_t offset : kOffsets) {
     SCOPED_TRACE("offset " + std::to_string(offset));
-    const LossOutput<T> kernel = kernel_loss<T>(in, offset);
+    const LossOutput<T> kernel = kernel_loss<T>(in, offset, loss);
     EXPECT_TRUE(all_close(expected[3], as_doubles(kernel.dlogits), kType<T>, "dlogits"));
     EXPECT_TRUE(all_close(expected[4], kernel.result_values(), DType::f64, "result"));
   }
@@ -648,6 +734,34 @@ TEST_F(Kernels, SoftmaxCrossEntropy) {
       check_loss<bf16>(loss_input(pixels, classes));
     }
   }
+}
+
+TEST_F(Kernels, BinaryCrossEntropy) {
+  for (const std::int64_t classes : {1, 2, 3, 10, 33, 254}) {
+    for (const std::int64_t pixels : {1, 31, 128, 257, 1003}) {
+      SCOPED_TRACE(std::to_string(pixels) + " pixels, " + std::to_string(classes) + " classes");
+      check_loss<float>(loss_input(pixels, classes), Loss::binary);
+      check_loss<bf16>(loss_input(pixels, classes), Loss::binary);
+    }
+  }
+}
+
+// More logits than the largest grid has threads.
+TEST_F(KernelsLarge, BinaryCrossEntropyBeyondTheGrid) {
+  check_loss<float>(loss_input(262144 + 300, 3), Loss::binary);
+}
+
+TEST_F(Kernels, BinaryCrossEntropyOfNaNAndOfLargeLogits) {
+  LossInput in = loss_input(257, 3);
+  for (std::size_t i = 0; i < in.logits.size(); ++i) in.logits[i] *= i % 3 == 0 ? 1e4f : 1e-4f;
+  check_loss<float>(in, Loss::binary);
+  EXPECT_TRUE(std::isfinite(kernel_loss<float>(in, 0, Loss::binary).result.loss));
+  in.labels[200] = 0;
+  in.logits[3 * 200 + 1] = kNaN;
+  const LossOutput<float> kernel = kernel_loss<float>(in, 0, Loss::binary);
+  EXPECT_TRUE(std::isnan(kernel.result.loss));
+  EXPECT_TRUE(std::isnan(kernel.dlogits[3 * 200 + 1]));
+  EXPECT_FALSE(std::isnan(kernel.dlogits[3 * 200]));
 }
 
 // More tiles than blocks.
@@ -900,6 +1014,9 @@ TEST_F(Kernels, NoElementsIsNoLaunch) {
   EXPECT_NO_THROW(cuda::relu_forward<float>(nullptr, 0, nullptr));
   EXPECT_NO_THROW(cuda::relu_backward<float>(nullptr, nullptr, 0, nullptr));
   EXPECT_NO_THROW(cuda::bias_forward<float>(nullptr, nullptr, 0, 4, nullptr));
+  EXPECT_NO_THROW(cuda::sigmoid_forward<float>(nullptr, nullptr, 0, nullptr));
+  EXPECT_NO_THROW(cuda::sigmoid_backward<float>(nullptr, nullptr, 0, nullptr));
+  EXPECT_NO_THROW(cuda::l2_penalty(nullptr, 1, nullptr, nullptr, 0, nullptr, nullptr, nullptr));
   EXPECT_NO_THROW(cuda::argmax(nullptr, 0, 4, nullptr, nullptr));
   EXPECT_NO_THROW(cuda::sgd(nullptr, nullptr, nullptr, 0, nullptr));
   EXPECT_NO_THROW(

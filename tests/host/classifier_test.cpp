@@ -84,6 +84,10 @@ TEST(Classifier, LayersThatDoNotFitAreRefusedByName) {
   expect_refused([] { Sequential(3).flatten().conv(4, 1); }, {"layer 1", "features"});
   expect_refused([] { Sequential(3).flatten().relu().transposed_conv(4, 2, 2); }, {"layer 2"});
   expect_refused([] { Sequential(3).linear(0, 4); }, {"layer 0", "0 features"});
+  expect_refused([] { Sequential(3).l2(0.1); }, {"layer 0", "without weights"});
+  expect_refused([] { Sequential(3).conv(4, 1).relu().l2(0.1); }, {"layer 1", "without weights"});
+  expect_refused([] { Sequential(3).conv(4, 1).l2(-0.1); }, {"layer 0", "l2 is -0.1", "0 .. 1000"});
+  expect_refused([] { Sequential(3).conv(4, 1).l2(NAN); }, {"layer 0", "l2 is nan"});
   expect_refused([] { Sequential(3).linear(3, 0); }, {"layer 0", "output channels is 0"});
   expect_refused([] { picture_sizes(Sequential(3).conv(4, 2, 2), 6, 6); },
                  {"layer 0", "6 x 6", "power of two"});
@@ -277,6 +281,11 @@ TEST(Classifier, ConfigurationsThatDoNotFitAreRefused) {
   refused([](EngineConfig& c) { c.image = 64; }, {"layer 12", "takes 512 features", "2048 arrive"});
   refused([](EngineConfig& c) { c.trained = classifier(32, 254).relu().linear(254, 257); },
           {"257 channels", "1 .. 256"});
+  refused([](EngineConfig& c) { c.features = -1; }, {"features is -1", "0 .. 65536"});
+  refused([](EngineConfig& c) { c.features = 3; }, {"augment is set", "3 features"});
+  refused([](EngineConfig& c) { c.frozen = Sequential(3).conv(3, 1).l2(0.5); },
+          {"layer 0", "l2 is 0.5", "not trained"});
+  refused([](EngineConfig& c) { c.trained = Sequential(3).sigmoid(); }, {"a sigmoid alone"});
   refused([](EngineConfig& c) { c.augment->out_h = 31; }, {"out_h is 31", "32"});
   refused([](EngineConfig& c) { c.augment->out_w = 16; }, {"out_w is 16", "32"});
   refused([](EngineConfig& c) { c.augment->in_w = 40; }, {"in_h is 32", "in_w is 40", "squares"});

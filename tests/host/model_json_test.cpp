@@ -29,6 +29,7 @@ void expect_same(const Sequential& a, const Sequential& b) {
     EXPECT_EQ(x.stride, y.stride) << i;
     EXPECT_EQ(x.padding, y.padding) << i;
     EXPECT_EQ(x.input, y.input) << i;
+    EXPECT_EQ(x.l2, y.l2) << i;
   }
 }
 
@@ -39,6 +40,16 @@ TEST(ModelJson, WritingAndReadingGivesTheSameModel) {
       {"\"odd\" \xc3\xa4\n", 7, Sequential(3), Sequential(3).conv(5, 3, 1, 1).relu().conv(2, 1)},
       {"not a chain", 4, Sequential(3).conv(8, 1),
        Sequential(8).conv(8, 1).relu().from(0).conv(4, 3, 1, 1).from(1).relu()},
+      {"sigmoids", 4, Sequential(3).conv(8, 1).sigmoid(),
+       Sequential(8)
+           .conv(4, 3, 1, 1)
+           .l2(0.01)
+           .sigmoid()
+           .flatten()
+           .linear(64, 2)
+           .l2(1e-30)
+           .sigmoid()},
+      {"rows", 0, Sequential(5).linear(5, 4), Sequential(4).relu().linear(4, 2), 5},
       {"features", 8, Sequential(3).conv(4, 2, 2).flatten(), Sequential(64).linear(64, 3)},
   };
   for (const Model& model : models) {
@@ -46,6 +57,7 @@ TEST(ModelJson, WritingAndReadingGivesTheSameModel) {
     const Model read = model_from_json(text, "it");
     EXPECT_EQ(read.name, model.name);
     EXPECT_EQ(read.image, model.image);
+    EXPECT_EQ(read.features, model.features);
     expect_same(read.frozen, model.frozen);
     expect_same(read.trained, model.trained);
     EXPECT_EQ(to_json(read), text);
@@ -126,13 +138,13 @@ TEST(ModelJson, EveryFieldIsNeeded) {
 
 TEST(ModelJson, WhatIsNotKnownIsRefused) {
   expect_refused(changed("\"name\"", "\"nmae\": 1, \"name\""), "the file: no such field: \"nmae\"",
-                 "allowed: schema, name, image, frozen, trained");
+                 "allowed: schema, name, image, features, frozen, trained");
   expect_refused(changed("\"kernel\": 1", "\"dilation\": 1, \"kernel\": 1"),
                  "frozen[0]: no such field: \"dilation\"", "padding");
   expect_refused(changed("{\"layer\": \"relu\"}", "{\"layer\": \"relu\", \"kernel\": 1}"),
                  "frozen[1]: no such field: \"kernel\"", "layer");
   expect_refused(changed("\"flatten\"", "\"Flatten\""), "trained[3].layer: is \"Flatten\"",
-                 "allowed: conv, transposed_conv, relu, flatten, linear");
+                 "allowed: conv, transposed_conv, relu, sigmoid, flatten, linear");
   expect_refused(changed("\"schema\": 1", "\"schema\": 2"), "schema: is 2", "from 1 to 1");
 }
 
@@ -204,6 +216,46 @@ TEST(ModelJson, LayersThatDoNotFitAreRefusedWithTheirPlaceAndBothNumbers) {
                  "frozen[1].from: is 1", "from 0 to 0");
   expect_refused(changed("{\"layer\": \"conv\"", "{\"from\": 0, \"layer\": \"conv\""),
                  "frozen[0].from: ", "first layer");
+}
+
+TEST(ModelJson, L2BelongsToTrainedLayersWithWeights) {
+  const auto l2 = [](const std::string& value) {
+    return changed("\"out_features\": 10", "\"out_features\": 10, \"l2\": " + value);
+  };
+  EXPECT_EQ(model_from_json(l2("0.01"), "it").trained.layers()[4].l2, 0.01);
+  EXPECT_EQ(model_from_json(l2("0"), "it").trained.layers()[4].l2, 0);
+  EXPECT_EQ(model_from_json(l2("1000"), "it").trained.layers()[4].l2, 1000);
+  expect_refused(l2("-0.01"), "trained[4].l2: is -0.01", "numbers from 0 to 1000");
+  expect_refused(l2("1001"), "trained[4].l2: is 1001", "numbers from 0 to 1000");
+  expect_refused(l2("\"0.01\""), "trained[4].l2: is \"0.01\"", "numbers from 0 to 1000");
+  expect_refused(l2("null"), "trained[4].l2: is null", "numbers");
+  expect_refused(changed("{\"layer\": \"flatten\"}", "{\"layer\": \"flatten\", \"l2\": 0.1}"),
+                 "trained[3]: no such field: \"l2\"", "allowed: layer, from");
+  expect_refused(changed("\"padding\": 0}", "\"padding\": 0, \"l2\": 0.1}"),
+                 "frozen[0].l2: ", "not trained");
+}
+
+TEST(ModelJson, ANetworkReadsPicturesOrRows) {
+  const auto of = [](const std::string& input, int in_features) {
+    return "{\"schema\": 1, \"name\": \"a\", " + input +
+           "\"frozen\": [], \"trained\": [{\"layer\": \"linear\", \"in_features\": " +
+           std::to_string(in_features) + ", \"out_features\": 2}]}";
+  };
+  const Model model = model_from_json(of("\"features\": 7, ", 7), "it");
+  EXPECT_EQ(model.features, 7);
+  EXPECT_EQ(model.image, 0);
+  EXPECT_EQ(input_size(model).channels, 7);
+  expect_refused(of("\"features\": 7, \"image\": 1, ", 7), "features: ", "image or features");
+  expect_refused(of("", 7), "image: ", "is missing");
+  expect_refused(of("\"features\": 0, ", 7), "features: is 0", "from 1 to 65536");
+  expect_refused(of("\"features\": 65537, ", 7), "features: is 65537", "from 1 to 65536");
+  expect_refused(of("\"features\": 7, ", 3), "trained[0].in_features: is 3", "7 arrive");
+}
+
+TEST(ModelJson, ASigmoidAloneIsRefused) {
+  expect_refused(
+      R"({"schema": 1, "name": "a", "image": 8, "frozen": [], "trained": [{"layer": "sigmoid"}]})",
+      "trained[0]: a sigmoid alone", "layers before it");
 }
 
 TEST(ModelJson, AFileIsNamed) {

@@ -5,6 +5,7 @@
 // in double with the same number of roundings, and PyTorch's float64 is one.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -173,6 +174,70 @@ TEST_P(Torch, CrossEntropyWithIgnoredLabels) {
     expect_torch(c, 3, from_torch(torch.at("dlogits_of_sum"), c.operation.operands[3].desc, false));
     expect_torch(c, 4,
                  {static_cast<double>(c.header.step), torch.at("valid_count"), torch.at("loss")});
+  }
+}
+
+TEST_P(Torch, Sigmoid) {
+  const auto cases = golden_cases("sigmoid");
+  ASSERT_EQ(cases.size(), 2u);
+  for (const json& torch : cases) {
+    const CaseSizes sizes{"torch", torch.at("n"), torch.at("n"), torch.at("h"), torch.at("w"), 1,
+                          1,       torch.at("c")};
+    OpCase forward = make_case(OpKind::sigmoid_forward, GetParam(), Layout::nhwc, sizes);
+    const TensorDesc desc = forward.operation.operands[0].desc;
+    forward.values[0] = from_torch(torch.at("x"), desc, true);
+    expect_torch(forward, 1, from_torch(torch.at("y"), desc, false));
+
+    // PyTorch's gradient has its own y in it; ours errs by the forward bound, times |dy (1 - 2y)|
+    // and at most the square of the bound times |dy|.
+    OpCase backward = make_case(OpKind::sigmoid_backward, GetParam(), Layout::nhwc, sizes);
+    const auto y = forward.expected()[1];
+    backward.values = {run_case(forward)[1], from_torch(torch.at("dy"), desc, true)};
+    std::vector<Expected> carried;
+    for (std::size_t i = 0; i < y.size(); ++i) {
+      const double error = std::abs(backward.values[1][i]) * y[i].bound * (1 + y[i].bound);
+      carried.push_back(stored(0, error * (1 + 0x1p-7), GetParam()));
+    }
+    expect_torch(backward, 1, from_torch(torch.at("dx"), desc, false), carried);
+  }
+}
+
+TEST_P(Torch, BinaryCrossEntropyWithIgnoredLabels) {
+  const auto cases = golden_cases("binary_cross_entropy");
+  ASSERT_EQ(cases.size(), 2u);
+  for (const json& torch : cases) {
+    const CaseSizes sizes{"torch", torch.at("n"), torch.at("n"), torch.at("h"), torch.at("w"), 1,
+                          1,       torch.at("k")};
+    OpCase c = make_case(OpKind::binary_cross_entropy, GetParam(), Layout::nhwc, sizes);
+    c.operation.ignore_label = torch.at("ignore");
+    c.values[0] = from_torch(torch.at("logits"), c.operation.operands[0].desc, true);
+    c.values[1] = torch.at("labels").get<Raster>();
+    set_count(c.header, torch.at("valid_count"));
+    const Raster dlogits =
+        from_torch(torch.at("dlogits_of_sum"), c.operation.operands[3].desc, false);
+    // PyTorch takes the target from the sigmoid, which loses what is smaller than an ulp of 1.
+    expect_torch(c, 3, dlogits, std::vector<Expected>(dlogits.size(), {0, 0x1p-52}));
+    expect_torch(c, 4,
+                 {static_cast<double>(c.header.step), torch.at("valid_count"), torch.at("loss")});
+  }
+}
+
+TEST(TorchL2, PenaltyIsThatOfTheSumOfSquares) {
+  const auto cases = golden_cases("l2_penalty");
+  ASSERT_EQ(cases.size(), 1u);
+  for (const json& torch : cases) {
+    for (const DType type : {DType::f32, DType::f64}) {
+      OpCase c = make_case(OpKind::l2_penalty, type, Layout::nhwc, {"torch"});
+      const TensorDesc desc{type, Layout::nhwc, torch.at("elements"), 1, 1, 1};
+      c.operation.l2 = torch.at("l2");
+      c.operation.operands[1].desc = c.operation.operands[2].desc = desc;
+      c.values[1] = from_torch(torch.at("weight"), desc, true);
+      c.values[2] = from_torch(torch.at("dweight"), desc, true);
+      set_count(c.header, torch.at("count"));
+      set_result(c, 3, {41, torch.at("count"), torch.at("loss")});
+      expect_torch(c, 2, from_torch(torch.at("after"), desc, false));
+      expect_torch(c, 3, {41, torch.at("count"), torch.at("penalised")});
+    }
   }
 }
 

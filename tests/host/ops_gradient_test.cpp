@@ -117,13 +117,64 @@ TEST(OpsGradient, ReluIsTheCentralDifferenceAwayFromZero) {
   EXPECT_TRUE(is_derivative(forward, 0, 0, backward, backward.values[1], 0.125));
 }
 
-TEST(OpsGradient, SoftmaxCrossEntropyIsTheCentralDifference) {
-  const OpCase c = f64_case(OpKind::softmax_cross_entropy, Layout::nhwc);
+TEST(OpsGradient, SigmoidIsTheCentralDifference) {
+  const OpCase forward = f64_case(OpKind::sigmoid_forward, Layout::nhwc);
+  OpCase backward = f64_case(OpKind::sigmoid_backward, Layout::nhwc);
+  backward.values[0] = run_case(forward)[1];
+  const Raster& dy = backward.values[1];
+  const Raster gradient = run_case(backward)[1];
+  const auto own = backward.expected()[1];
+  const double step = 0x1p-12;
+  std::vector<Expected> expected;
+  for (std::size_t e = 0; e < gradient.size(); ++e) {
+    // y[e] alone depends on x[e]. The third derivative of sigmoid is at most 1/8.
+    expected.push_back(central_difference(forward, 0, e, 1, dy, step));
+    expected.back().bound += std::abs(dy[e]) * step * step / 6 / 8 + own[e].bound;
+    ASSERT_LT(expected.back().bound, 1e-7) << "a bound that lets everything pass";
+  }
+  EXPECT_TRUE(all_close(expected, gradient, DType::f64, backward.name));
+}
+
+// The loss is a polynomial of the second degree in each weight: no truncation error.
+TEST(OpsGradient, L2PenaltyIsTheCentralDifference) {
+  const OpCase c = f64_case(OpKind::l2_penalty, Layout::nhwc);
+  const auto count = static_cast<double>(c.header.valid_count);
+  const Raster gradient = run_case(c)[2];
+  const auto own = c.expected()[2];
+  const double step = 0.5;
+  std::vector<Expected> expected;
+  for (std::size_t e = 0; e < gradient.size(); ++e) {
+    double difference = 0, error = 0;
+    for (double sign : {1.0, -1.0}) {
+      OpCase moved = c;
+      moved.values[1][e] += sign * step;
+      difference += sign * run_case(moved)[3][2];
+      error += moved.expected()[3][2].bound;
+    }
+    // Of the mean loss, where the gradient is of the sum over the labels.
+    expected.push_back({c.values[2][e] + count * difference / (2 * step),
+                        count * error / (2 * step) + own[e].bound});
+    ASSERT_LT(expected.back().bound, 1e-9) << "a bound that lets everything pass";
+  }
+  EXPECT_TRUE(all_close(expected, gradient, DType::f64, c.name));
+}
+
+class CrossEntropyGradient : public testing::TestWithParam<OpKind> {};
+INSTANTIATE_TEST_SUITE_P(OpsGradient, CrossEntropyGradient,
+                         testing::Values(OpKind::softmax_cross_entropy,
+                                         OpKind::binary_cross_entropy),
+                         [](const testing::TestParamInfo<OpKind>& kind) {
+                           return kind_name(kind.param);
+                         });
+
+TEST_P(CrossEntropyGradient, IsTheCentralDifference) {
+  const OpCase c = f64_case(GetParam(), Layout::nhwc);
   const auto count = static_cast<double>(c.header.valid_count);
   ASSERT_GT(count, 10);
   const Raster gradient = run_case(c)[3];  // of the sum over pixels: not divided by the count
   const auto own = c.expected()[3];
-  // The third derivative of -log softmax by a logit, p (1 - p) (1 - 2p), is at most 1 / (6 sqrt 3).
+  // The third derivative of either loss by a logit, p (1 - p) (1 - 2p) with p its softmax or
+  // sigmoid, is at most 1 / (6 sqrt 3).
   const double step = 0x1p-12;
   const double truncation = step * step / 6 / (6 * std::sqrt(3.0));
   std::vector<Expected> expected;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 #include <set>
 #include <string>
 #include <tandem/engine/error.hpp>
@@ -368,6 +369,7 @@ TEST(OpsCheck, TwoByTwoLayersAndMixedLayersNeedTheirLayout) {
                               {OpKind::conv3x3_backward_data, {0, 2}},
                               {OpKind::conv3x3_backward_weights, {0, 1}},
                               {OpKind::softmax_cross_entropy, {0, 1, 3}},
+                              {OpKind::binary_cross_entropy, {0, 1, 3}},
                               {OpKind::argmax, {0, 1}},
                               {OpKind::u8_to_float, {0}}};
   for (const auto& [kind, images] : raster_only) {
@@ -382,10 +384,10 @@ TEST(OpsCheck, TwoByTwoLayersAndMixedLayersNeedTheirLayout) {
     }
   }
   // Where both layouts are allowed, the two images must agree, and planes are none of the two.
-  const Images same_layout = {{OpKind::conv1x1_forward, {0, 2}},
-                              {OpKind::conv1x1_backward_data, {0, 2}},
-                              {OpKind::conv1x1_backward_weights, {0, 1}},
-                              {OpKind::relu_backward, {0, 1}}};
+  const Images same_layout = {
+      {OpKind::conv1x1_forward, {0, 2}},          {OpKind::conv1x1_backward_data, {0, 2}},
+      {OpKind::conv1x1_backward_weights, {0, 1}}, {OpKind::relu_backward, {0, 1}},
+      {OpKind::sigmoid_forward, {0, 1}},          {OpKind::sigmoid_backward, {0, 1}}};
   for (const auto& [kind, images] : same_layout) {
     for (std::size_t i : images) {
       for (Layout layout : {Layout::nhwc, Layout::nchw, Layout::flat}) {
@@ -416,7 +418,8 @@ TEST(OpsCheck, ZOrderNeedsASquareOfAPowerOfTwo) {
   for (auto [h, w] : bad) {
     for (OpKind kind : {OpKind::conv1x1_forward, OpKind::conv2x2_forward, OpKind::tconv2x2_forward,
                         OpKind::bias_forward, OpKind::bias_backward, OpKind::relu_forward,
-                        OpKind::relu_backward, OpKind::permute, OpKind::u8_to_float}) {
+                        OpKind::relu_backward, OpKind::sigmoid_forward, OpKind::sigmoid_backward,
+                        OpKind::permute, OpKind::u8_to_float}) {
       Operation op = good(kind, Layout::zorder);
       if (kind == OpKind::permute) op.operands[1].desc.layout = Layout::nhwc;
       for (Operand& o : op.operands) {
@@ -508,7 +511,8 @@ TEST(OpsCheck, AnAugmentationOfOneKernelNeedsNoWorkspace) {
 // Labels are bytes, and the sizes of a matrix product are 32 bits wide.
 
 TEST(OpsCheck, NoMoreClassesThanAByteNames) {
-  for (OpKind kind : {OpKind::softmax_cross_entropy, OpKind::argmax}) {
+  for (OpKind kind :
+       {OpKind::softmax_cross_entropy, OpKind::binary_cross_entropy, OpKind::argmax}) {
     Operation op = good(kind);
     for (std::int64_t classes : {256, 257}) {
       for (Operand& o : op.operands) {
@@ -584,6 +588,17 @@ TEST(OpsCheck, Bf16KeepsGradientsOfParametersAndLogitsInF32) {
     if (o.desc.dtype == DType::f32) o.desc.dtype = DType::bf16;
   }
   EXPECT_TRUE(refused(update));
+}
+
+TEST(OpsCheck, APenaltyNeedsAFiniteFactor) {
+  Operation op = good(OpKind::l2_penalty);
+  for (const float l2 : {-0x1p-149f, std::numeric_limits<float>::quiet_NaN(),
+                         std::numeric_limits<float>::infinity()}) {
+    op.l2 = l2;
+    EXPECT_TRUE(refused(op)) << l2;
+  }
+  op.l2 = 0;
+  EXPECT_NO_THROW(check_operation(op));
 }
 
 TEST(OpsCheck, ACallableNeedsAFunctionAndTakesAsManyOperandsAsThereAreAddresses) {

@@ -61,6 +61,82 @@ TEST_P(EveryFloat, NanInALogitReachesTheLossAndItsGradient) {
   }
 }
 
+TEST_P(EveryFloat, SigmoidKeepsNanAndSaturatesWithoutOverflow) {
+  const OpCase c =
+      row(OpKind::sigmoid_forward, GetParam(), {kNan, kInfinity, -kInfinity, 1e4, -1e4, 0.0, -0.0});
+  const Raster y = run_case(c)[1];
+  EXPECT_TRUE(std::isnan(y[0]));
+  EXPECT_EQ(Raster(y.begin() + 1, y.end()), (Raster{1, 0, 1, 0, 0.5, 0.5}));
+}
+
+TEST_P(EveryFloat, NanInALogitReachesTheBinaryLossAndItsOwnGradient) {
+  for (double label : {0.0, 1.0, 2.0}) {
+    OpCase c = row(OpKind::binary_cross_entropy, GetParam(), {1, kNan, 3});
+    c.values[1] = {label};
+    set_count(c.header, 1);
+    const auto after = run_case(c);
+    EXPECT_TRUE(std::isnan(after[4][2])) << "label " << label;
+    for (std::size_t k = 0; k < 3; ++k) EXPECT_EQ(std::isnan(after[3][k]), k == 1);
+  }
+}
+
+TEST_P(EveryFloat, HugeLogitsOfTheBinaryLossNeitherOverflowNorCancel) {
+  OpCase c = row(OpKind::binary_cross_entropy, GetParam(), {1e4, -1e4});
+  set_count(c.header, 1);
+  c.values[1] = {0};  // both right
+  EXPECT_EQ(run_case(c)[3], (Raster{0, 0}));
+  EXPECT_EQ(run_case(c)[4][2], 0);
+  c.values[1] = {1};  // both wrong; a bf16 case has logits in f32
+  EXPECT_EQ(run_case(c)[3], (Raster{0.5, -0.5}));
+  EXPECT_EQ(run_case(c)[4][2], 1e4);
+  // Where 1 - sigmoid(z) would be 0: the gradient of a class that is nearly right.
+  c.values[0] = {60, -60};
+  c.values[1] = {0};
+  const Raster small = run_case(c)[3];
+  const auto bounds = c.expected();
+  EXPECT_TRUE(all_close(bounds[3], small, GetParam(), "dlogits"));
+  EXPECT_LT(small[0], 0);
+  EXPECT_GT(small[1], 0);
+}
+
+TEST_P(EveryFloat, BinaryLossOfIgnoredLabelsAndOfLabelsBeyondTheClasses) {
+  OpCase c = make_case(OpKind::binary_cross_entropy, GetParam(), Layout::nhwc,
+                       {"labels", 1, 1, 1, 3, 1, 1, 2});
+  c.values[1] = {255, 1, 255};
+  set_count(c.header, 1);
+  const auto after = run_case(c);
+  const auto bounds = c.expected();
+  EXPECT_TRUE(all_close(bounds[3], after[3], GetParam(), "dlogits"));
+  EXPECT_TRUE(all_close(bounds[4], after[4], DType::f64, "result"));
+  c.values[1] = {0, 2, 1};
+  set_count(c.header, 3);
+  const auto beyond = run_case(c);
+  EXPECT_TRUE(std::isnan(beyond[4][2]));
+  for (std::size_t k = 0; k < 6; ++k) EXPECT_EQ(std::isnan(beyond[3][k]), k == 2 || k == 3);
+}
+
+TEST(OpsL2, ChangesNothingWithoutALabel) {
+  OpCase c = make_case(OpKind::l2_penalty, DType::f32, Layout::nhwc, case_sizes()[0]);
+  set_count(c.header, 0);
+  set_result(c, 3, {41, 0, 0});
+  const auto after = run_case(c);
+  EXPECT_EQ(after[2], c.values[2]);
+  EXPECT_EQ(after[3], (Raster{41, 0, 0}));
+}
+
+TEST(OpsL2, IsTheGradientThatKerasAdds) {  // 0.02 w for l2(0.01), by hand
+  OpCase c = make_case(OpKind::l2_penalty, DType::f64, Layout::nhwc, {"one"});
+  c.operation.l2 = 0.5f;
+  for (const std::size_t i : {1, 2}) c.operation.operands[i].desc = {DType::f64, Layout::nhwc, 2};
+  c.values[1] = {3, -1};
+  c.values[2] = {8, 8};
+  set_count(c.header, 4);
+  set_result(c, 3, {41, 4, 0.25});
+  const auto after = run_case(c);
+  EXPECT_EQ(after[2], (Raster{8 + 4 * 2 * 0.5 * 3, 8 - 4 * 2 * 0.5 * 1}));
+  EXPECT_EQ(after[3], (Raster{41, 4, 0.25 + 0.5 * (9 + 1)}));
+}
+
 TEST_P(EveryFloat, NanInAnIgnoredPixelDoesNot) {
   OpCase c = row(OpKind::softmax_cross_entropy, GetParam(), {kNan, kNan});
   c.values[1] = {255};

@@ -246,7 +246,7 @@ class CommandLine(unittest.TestCase):
         self.refuse(2, ["--resume", later], *self.train("--resume"))
         self.refuse(2, ["--resume", later], *self.train("--resume", "file"))
         self.refuse(2, ["--resume", later], *self.classify("--resume"))
-        self.refuse(2, ["auto", later], *self.train("--schedule", "auto"))
+        self.refuse(2, ["auto", later], *self.find_batch("segment", "--schedule", "auto"))
         self.refuse(2, ["auto", later], *self.bench("--schedule", "serial,auto"))
         self.refuse(2, ["folder:x", later], *self.train("--data", "folder:x"))
 
@@ -641,6 +641,78 @@ class CommandLine(unittest.TestCase):
         self.assertLessEqual(batch, 20)  # the pictures there are
         self.refuse(2, ["--batch", "'0'", "or auto"], *self.train("--batch", 0))
 
+    def test_find_batch_with_accuracy(self):
+        """Scores are those of the same training by `train`, beside the speed."""
+        options = ("--model", self.KERAS, "--data", f"csv:{self.TRIAL}", "--epochs", 2, "--lr", 0.1)
+        arguments = (*options, "--min", 16, "--max", 64, "--with-accuracy", 3, "--seed", 4, "--no-overlap")
+        result = self.found(*arguments)
+        self.check_found(result, [16, 32, 64])
+        accuracy = result["accuracy"]
+        held_out = accuracy["eval"]
+        samples = 2 * (2100 - held_out)
+        self.assertEqual(
+            {key: accuracy[key] for key in ("score", "seeds", "first_seed", "epochs", "train_samples", "lr", "momentum")},
+            {"score": "accuracy", "seeds": 3, "first_seed": 4, "epochs": 2, "train_samples": samples, "lr": 0.1,
+             "momentum": 0.9})
+        self.assertRegex(accuracy["comparison"], r"^Batch (16|32|64) has the best mean accuracy, 0\.\d{4}; ")
+        for row in result["rows"]:
+            batch, scores = row["global_batch"], row["scores"]
+            self.assertEqual((row["train_samples"], row["train_steps"], row["diverged"]),
+                             (samples, 2 * -(-samples // 2 // batch), 0))
+            self.assertEqual(row["steps_per_epoch"], row["train_steps"] / 2)
+            self.assertEqual(len(scores), 3)
+            mean = sum(scores) / 3
+            self.assertAlmostEqual(row["score_mean"], mean)
+            self.assertAlmostEqual(row["score_stddev"], (sum((s - mean) ** 2 for s in scores) / 2) ** 0.5)
+            self.assertEqual((row["score_min"], row["score_max"]), (min(scores), max(scores)))
+            for i in (0, 2):
+                train = self.summary("train", *options, "--batch", batch, "--seed", 4 + i, "--device", "host")
+                self.assertEqual(train["accuracy"], scores[i], (batch, i))
+        below = accuracy["comparison"].partition("apart: batch ")[2].rstrip(".").split(", ")
+        self.assertEqual(any("recommended for its speed" in note for note in result["notes"]),
+                         str(result["recommended"]["batch"]) in below)
+        text = self.succeed(*self.find_batch(*arguments, "--flat", 0, "--refine", 0)).stdout
+        for words in ("  accuracy", "held out, mean of 3 seeds after", accuracy["comparison"].split(";")[0]):
+            self.assertIn(words, text)
+
+    def test_find_batch_with_accuracy_of_one_seed_and_of_diverging_ones(self):
+        options = ("--model", self.KERAS, "--data", f"csv:{self.TRIAL}", "--max", 1, "--no-overlap", "--with-accuracy")
+        row, = self.found(*options, 1)["rows"]
+        self.assertIsNone(row["score_stddev"])
+        self.assertEqual([row["score_mean"]], row["scores"])
+        result = self.found(*options, 2, "--lr", 1e30)
+        row, = result["rows"]
+        self.assertEqual((row["scores"], row["diverged"], row["score_mean"]), ([None, None], 2, None))
+        self.assertIn("diverged at batch 1", result["accuracy"]["comparison"])
+
+    def test_find_batch_with_accuracy_of_pictures(self):
+        result = self.found("classify", "--image", 32, "--augment", "none", "--max", 2, "--no-overlap", "--data",
+                            f"fashion-mnist:{self.data}", "--with-accuracy", 1)
+        self.assertEqual((result["accuracy"]["score"], result["accuracy"]["data"]),
+                         ("accuracy", f"fashion-mnist:{self.data}"))
+        self.assertEqual([len(row["scores"]) for row in result["rows"]], [1, 1])
+
+    def test_train_chooses_its_schedule(self):
+        """By trials of the training at hand; bits do not depend on it."""
+        for train in (self.train("--eval", 4), self.rows("--epochs", 1)):
+            result = self.succeed(*train, "--schedule", "auto", "--json", "-")
+            found = json.loads(result.stdout)["summary"]
+            trials = found["schedule_trials"]
+            self.assertEqual(found["config"]["schedule"], found["schedule"])
+            self.assertEqual(found["schedule_reason"], trials["overlap"])
+            self.assertIn(f"schedule {found['schedule']}: {found['schedule_reason']}\n", result.stderr)
+            times = list(trials["stage_ms"].values())
+            self.assertAlmostEqual(trials["predicted_speedup"], sum(times) / max(times))
+            self.assertAlmostEqual(trials["measured_speedup"], trials["serial_ms"] / trials["overlap_ms"])
+            pays = trials["predicted_speedup"] >= 1.05 and (
+                trials["measured_speedup"] >= 1 + 0.1 * (trials["predicted_speedup"] - 1))
+            self.assertEqual(found["schedule"], "overlap" if pays else "serial")
+            given = self.summary(*train, "--schedule", "overlap")
+            self.assertNotIn("schedule_reason", given)
+            self.assertEqual(found["weights_sha256"], given["weights_sha256"])
+        both = self.summary(*self.rows("--epochs", 1), "--batch", "auto", "--schedule", "auto")
+        self.assertLessEqual({"batch_reason", "schedule_reason"}, both.keys())
+
     def test_find_batch_refuses(self):
         self.refuse(2, "no workload for 'find-batch'; allowed: segment, classify", "find-batch")
         self.refuse(2, "--max needs --model FILE", "find-batch", "--max", 4)
@@ -652,6 +724,12 @@ class CommandLine(unittest.TestCase):
         self.refuse(2, ["--augment cpu", "--input device"],
                     *self.find_batch("classify", *quiet, "--augment", "cpu"))
         self.refuse(3, "nowhere.json", *self.find_batch("--model", "nowhere.json"))
+        for option in (("--epochs", 2), ("--lr", 0.1), ("--data", "synthetic")):
+            self.refuse(2, [f"{option[0]} does nothing without --with-accuracy"],
+                        *self.find_batch("--model", self.KERAS, *option))
+        self.refuse(2, ["--with-accuracy: synthetic has nothing held out"],
+                    *self.find_batch("segment", *quiet, "--data", "synthetic", "--with-accuracy", 2))
+        self.refuse(2, ["--data is missing"], *self.find_batch("--model", self.KERAS, "--with-accuracy", 2))
         self.refuse(3, "nowhere/f.json", *self.find_batch("segment", "--json", "nowhere/f.json"))
 
     def test_bench_sees_a_wrong_bit(self):
@@ -1058,6 +1136,76 @@ for line in sys.stdin:
         summary = self.summary("train", "--model", example, "--data", f"fashion-mnist:{self.data}", "--steps", 3,
                                "--lr", 0.02, "--device", "host")
         self.assertEqual((summary["workload"], summary["image"], summary["steps"]), ("small", 32, 3))
+
+    # --- rows of numbers -------------------------------------------------------------------------
+
+    KERAS, TRIAL = DOCS / "examples/keras.json", DOCS / "examples/trial.csv"
+
+    def rows(self, *arguments):
+        return ("train", "--model", self.KERAS, "--data", f"csv:{self.TRIAL}", "--device", "host", *arguments)
+
+    def test_the_keras_example(self):
+        """It learns nearly all that can be learnt: 95 %."""
+        result = self.succeed(*self.rows("--epochs", 20, "--batch", 10, "--out", "run", "--json", "s.json"))
+        for words in ("keras       1 feature, 2 classes, batch 10, 3380 steps", " rows/s", "side_effects 1"):
+            self.assertIn(words, result.stdout)
+        self.assertRegex(result.stdout, r"held out    \d+ rows")
+        summary = json.loads((self.folder / "s.json").read_text())["summary"]
+        self.assertEqual((summary["image"], summary["features"], summary["classes"]), (None, 1, 2))
+        self.assertEqual(len(summary["epochs"]), 20)
+        self.assertGreater(summary["accuracy"], 0.9)
+        self.assertEqual(sum(map(sum, summary["confusion"])), summary["eval"])
+        self.assertEqual(json.loads((self.folder / "run/model.json").read_text()), json.loads(self.KERAS.read_text()))
+        again = self.summary(*self.rows("--epochs", 20, "--batch", 10, "--schedule", "serial"))
+        self.assertEqual(again["weights_sha256"], summary["weights_sha256"])
+        other = self.summary(*self.rows("--epochs", 20, "--batch", 10, "--no-shuffle"))
+        self.assertNotEqual(other["weights_sha256"], summary["weights_sha256"])
+        # The weights that were written start another run.
+        started = self.summary(*self.rows("--steps", 1, "--lr", 0, "--init", "run/trained.safetensors"))
+        self.assertEqual(started["weights_sha256"], summary["weights_sha256"])
+
+    def test_the_trial_is_what_its_script_draws(self):
+        made = subprocess.run([sys.executable, DOCS / "examples/make_trial.py"], text=True, capture_output=True, check=True)
+        self.assertEqual(made.stdout, self.TRIAL.read_text())
+
+    def test_validation_data_of_their_own(self):
+        (self.folder / "trial").mkdir()
+        lines = self.TRIAL.read_text().splitlines(keepends=True)
+        (self.folder / "trial/train.csv").write_text("".join(lines[:101]))
+        (self.folder / "trial/val.csv").write_text("".join([lines[0], *lines[101:131]]))
+        summary = self.summary("train", "--model", self.KERAS, "--data", "csv:trial", "--epochs", 2, "--batch", 25,
+                               "--device", "host")
+        self.assertEqual((summary["steps"], summary["eval"]), (8, 30))
+
+    def test_rows_refuse(self):
+        mine = ("train", "--model", self.KERAS, "--device", "host")
+        self.refuse(2, ["--data is missing", "rows of 1 number", "csv:FILE"], *mine)
+        self.refuse(2, ["has pictures", "needs rows of 1 number"], *mine, "--data", f"fashion-mnist:{self.data}")
+        self.refuse(2, ["has rows of numbers", "needs pictures"], "train", "--model", DOCS / "examples/small.json",
+                    "--data", f"csv:{self.TRIAL}")
+        self.refuse(2, ["which file?", "csv:FILE"], *mine, "--data", "csv")
+        self.refuse(2, ["--augment cpu", "no pictures"], *self.rows("--augment", "cpu"))
+        self.refuse(2, ["--crop"], *self.rows("--crop", 3))
+        self.refuse(2, ["--mean", "no pictures"], *self.rows("--mean", 0.5))
+        self.refuse(2, ["--eval is 1000", "419 rows"], *self.rows("--eval", 1000))
+        self.refuse(3, ["nowhere.csv"], *mine, "--data", "csv:nowhere.csv")
+        for text, words in (("age,y\n0.5,0\n0.6\n", ["line 3", "1 columns"]),
+                            ("age,y\n0.5,0\nold,1\n", ["line 3", "age is 'old'"]),
+                            ("age,y\n0.5,0\n0.5,-1\n", ["line 3", "y is '-1'"])):
+            (self.folder / "bad.csv").write_text(text)
+            self.refuse(3, ["bad.csv: ", *words], *mine, "--data", "csv:bad.csv")
+        (self.folder / "two.csv").write_text("a,b,y\n1,2,0\n1,2,1\n")
+        self.refuse(2, ["2 numbers a row", "reads 1"], *mine, "--data", "csv:two.csv", "--eval", 0)
+        (self.folder / "three.csv").write_text("a,y\n1,0\n1,2\n")
+        self.refuse(2, ["is 2", "3 classes"], *mine, "--data", "csv:three.csv", "--eval", 0)
+        (self.folder / "wide.json").write_text(json.dumps(
+            {"schema": 1, "name": "wide", "features": 1, "frozen": [], "trained": [
+                {"layer": "transposed_conv", "in_channels": 1, "out_channels": 2, "kernel": 2, "stride": 2}]}))
+        self.refuse(3, ["wide.json", "2 x 2", "1 x 1"], "train", "--model", "wide.json")
+
+    def test_find_batch_on_rows(self):
+        self.check_found(self.found("--model", self.KERAS, "--max", 4), [1, 2, 4])
+        self.check_found(self.found("--model", self.KERAS, "--max", 4, "--input", "loader"), [1, 2, 4])
 
     # --- augment ---------------------------------------------------------------------------------
 

@@ -53,10 +53,11 @@ inline double dot_tolerance(double K, DType type) { return rounding_tolerance(K,
 /// A sum of K numbers in any order. Times the sum of their absolute values.
 inline double sum_tolerance(double K, DType type) { return rounding_tolerance(K - 1, type); }
 
-/// Documented errors in ulps of the functions the loss uses: the larger of glibc's manual (1 and
-/// 1) and CUDA's programming guide (2 and 1). An ulp is at most two unit roundoffs.
+/// Documented errors in ulps of the functions the losses use: the larger of glibc's manual (1, 1
+/// and 2) and CUDA's programming guide (2, 1 and 1). An ulp is at most two unit roundoffs.
 inline constexpr double kExpUlps = 2;
 inline constexpr double kLogUlps = 1;
+inline constexpr double kLog1pUlps = 2;
 
 /// The value with the error of computing it, after it was also rounded to where it is stored.
 inline Expected stored(double value, double error, DType type) {

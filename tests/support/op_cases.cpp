@@ -55,8 +55,9 @@ std::vector<DType> storage_types(OpKind kind) {
       return {DType::u8, DType::f32, DType::bf16, DType::f64};
     case OpKind::cast:
       return {DType::f32, DType::bf16};
-    case OpKind::argmax:  // of logits
-    case OpKind::sgd:     // on master weights
+    case OpKind::argmax:      // of logits
+    case OpKind::l2_penalty:  // of master weights
+    case OpKind::sgd:         // on master weights
     case OpKind::sgd_momentum:
     case OpKind::sgd_many:
       return {DType::f32, DType::f64};
@@ -109,6 +110,11 @@ class CaseBuilder {
   }
   CaseBuilder& result() {
     append("result", byte_desc(sizeof(StepResult)), Access::write);
+    return *this;
+  }
+  CaseBuilder& result_so_far(const StepResult& result) {
+    append("result", byte_desc(sizeof(StepResult)), Access::read_write);
+    set_result(case_, case_.values.size() - 1, result);
     return *this;
   }
 
@@ -198,6 +204,12 @@ void clear_padding(OpCase& op_case) {
 }
 
 }  // namespace
+
+void set_result(OpCase& op_case, std::size_t operand, const StepResult& result) {
+  std::uint8_t bytes[sizeof result];
+  std::memcpy(bytes, &result, sizeof result);
+  op_case.values[operand].assign(std::begin(bytes), std::end(bytes));
+}
 
 void set_count(BatchHeader& header, std::int64_t count) {
   header.valid_count = count;
@@ -350,12 +362,24 @@ OpCase make_case(OpKind kind, DType type, Layout layout, const CaseSizes& s, Lay
     case OpKind::relu_backward:
       build.read("y", y).read_write("dy", y);
       break;
+    case OpKind::sigmoid_forward:
+      build.read("x", y).write("y", y);
+      break;
+    case OpKind::sigmoid_backward:
+      build.read("y", y).read_write("dy", y);
+      break;
     case OpKind::softmax_cross_entropy:
+    case OpKind::binary_cross_entropy:
       build.read("logits", logits).read("labels", labels).header().write("dlogits", y).result();
       draw_labels(result, 1);
       break;
     case OpKind::argmax:
       build.read("logits", logits).write("y", labels);
+      break;
+    case OpKind::l2_penalty:
+      op.l2 = 0.01f;
+      build.header().read("w", conv_weight(type, 2)).read_write("dw", conv_weight(type, 2));
+      build.result_so_far({41, 37, 0.75});
       break;
     case OpKind::sgd:
       build.header().read("dw", conv_weight(type, 2)).read_write("w", conv_weight(type, 2));
@@ -440,6 +464,7 @@ std::vector<CaseSizes> large_sizes(OpKind kind) {
     case OpKind::tconv2x2_update:
       return {{"tiles", 5, 5, 4, 4, 4, 128, 64}};
     case OpKind::softmax_cross_entropy:
+    case OpKind::binary_cross_entropy:
     case OpKind::argmax:
       return {{"most_classes", 3, 3, 5, 3, 4, 1, 254}};
     default:
@@ -486,6 +511,8 @@ std::vector<OpCase> op_cases(OpKind kind) {
     case OpKind::bias_backward:
     case OpKind::relu_forward:
     case OpKind::relu_backward:
+    case OpKind::sigmoid_forward:
+    case OpKind::sigmoid_backward:
     case OpKind::bias_relu_forward:
     case OpKind::relu_bias_backward:
     case OpKind::conv1x1_update:
@@ -526,7 +553,9 @@ void redraw(OpCase& op_case, std::size_t operand) {
   if (op_case.is_header(operand)) {
     op_case.header.step += 1;
     op_case.header.learning_rate *= 2;
-    set_count(op_case.header, op_case.header.valid_count);
+    // Of the header a penalty reads the count alone.
+    const bool penalty = op_case.operation.kind == OpKind::l2_penalty;
+    set_count(op_case.header, op_case.header.valid_count + (penalty ? 1 : 0));
     return;
   }
   const Operand& o = op_case.operation.operands.at(operand);
@@ -536,6 +565,9 @@ void redraw(OpCase& op_case, std::size_t operand) {
       label = std::fmod(label + 1, static_cast<double>(op_case.sizes.k));
     }
     return;
+  }
+  if (op_case.is_result(operand)) {
+    return set_result(op_case, operand, {41, 37, 1.5});
   }
   if (o.name == "tables") {
     AugmentSpec other = op_case.operation.augment;

@@ -71,6 +71,9 @@ std::string type_test_name(const ::testing::TestParamInfo<DType>& type);
 /// those of a slightly smaller crop.
 void redraw(OpCase& op_case, std::size_t operand);
 
+/// What a result that the operation adds to holds before it.
+void set_result(OpCase& op_case, std::size_t operand, const StepResult& result);
+
 /// Sets the header's derived numbers from a count, as the maker of a batch does.
 void set_count(BatchHeader& header, std::int64_t count);
 

@@ -290,6 +290,101 @@ Outputs softmax_cross_entropy(const Operation& op, const Raster& logits, const R
       {}, {}, {}, dlogits, {{static_cast<double>(header.step), 0}, {count, 0}, {mean, mean_error}}};
 }
 
+/// The textbook's sigmoid and binary cross-entropy, which in double loses nothing that shows. Where
+/// exp(s) would overflow, log(1 + exp(s)) is s to the last bit.
+Outputs binary_cross_entropy(const Operation& op, const Raster& logits, const Raster& labels,
+                             const BatchHeader& header) {
+  const DType type = op.operands[0].desc.dtype, gradient_type = op.operands[3].desc.dtype;
+  const double u = unit_roundoff(type) + unit_roundoff(DType::f64);  // the oracle errs as well
+  const auto classes = static_cast<std::size_t>(op.operands[0].desc.c);
+  const auto count = static_cast<double>(header.valid_count);
+  const auto terms = count * static_cast<double>(classes);
+  std::vector<Expected> dlogits;
+  double loss = 0, loss_error = 0;
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    const double label = labels[i / classes], z = logits[i];
+    if (label == op.ignore_label) {
+      dlogits.push_back({0, 0});
+      continue;
+    }
+    const double target = static_cast<double>(i % classes) == label ? 1 : 0;
+    const double wrong = target == 1 ? 1 / (1 + std::exp(z)) : 1 / (1 + std::exp(-z));
+    const double d = (target == 1 ? -wrong : wrong) / static_cast<double>(classes);
+    // An exponential that is at most 1; a sum with 1; two quotients.
+    const double e_error = kExpUlps * 2 * u;
+    const double relative = (1 + e_error) * (1 + u) * (1 + u) / (1 - e_error - u) - 1;
+    dlogits.push_back(stored(d, relative * std::abs(d) + smallest_normal(type), gradient_type));
+    const double s = target == 1 ? -z : z;
+    const double term = s > 700 ? s : std::log(1 + std::exp(s));
+    const double e = std::exp(-std::abs(s));
+    loss += term;
+    loss_error += e * e_error + smallest_normal(type) + kLog1pUlps * 2 * u * std::log1p(e) +
+                  u * term + 4 * unit_roundoff(DType::f64) * (1 + term);
+  }
+  // The sum over logits and the division are done in double.
+  const double mean = count > 0 ? loss / terms : 0;
+  const double mean_error =
+      count > 0 ? loss_error / terms + rounding_tolerance(terms + 2, DType::f64) * mean : 0;
+  return {
+      {}, {}, {}, dlogits, {{static_cast<double>(header.step), 0}, {count, 0}, {mean, mean_error}}};
+}
+
+Outputs sigmoid_forward(const Operation& op, const Raster& x) {
+  const DType type = op.operands[1].desc.dtype;
+  const double u = unit_roundoff(accumulator_of(type)) + unit_roundoff(DType::f64);
+  const double e_error = kExpUlps * 2 * u;
+  std::vector<Expected> y;
+  for (double value : x) {
+    const double exact =
+        value < 0 ? std::exp(value) / (std::exp(value) + 1) : 1 / (1 + std::exp(-value));
+    // An exponential that is at most 1, a sum with 1, a quotient.
+    const double relative = (1 + e_error) * (1 + u) / (1 - e_error - u) - 1;
+    y.push_back(stored(exact, relative * exact + smallest_normal(accumulator_of(type)), type));
+  }
+  return {{}, y};
+}
+
+Outputs sigmoid_backward(const Operation& op, const Raster& y, const Raster& dy) {
+  const DType type = op.operands[1].desc.dtype;
+  std::vector<Expected> result;
+  for (std::size_t i = 0; i < y.size(); ++i) {
+    const double d = dy[i] * y[i] * (1 - y[i]);
+    result.push_back(
+        stored(d, rounding_tolerance(3, type) * std::abs(d) + smallest_normal(accumulator_of(type)),
+               type));
+  }
+  return {{}, result};
+}
+
+/// header, w, dw, result.
+Outputs l2_penalty(const Operation& op, const Raster& w, const Raster& dw, const Raster& before,
+                   const BatchHeader& header) {
+  const DType type = op.operands[1].desc.dtype;
+  StepResult result;
+  std::vector<std::uint8_t> bytes(before.begin(), before.end());
+  std::memcpy(&result, bytes.data(), sizeof result);
+  const auto count = static_cast<double>(header.valid_count), l2 = static_cast<double>(op.l2);
+  std::vector<Expected> gradients;
+  double squares = 0;
+  for (std::size_t i = 0; i < w.size(); ++i) {
+    const double penalty = count * l2 * 2 * w[i];
+    // The factor, the product and the sum.
+    gradients.push_back(
+        {dw[i] + penalty, rounding_tolerance(3, type) * (std::abs(dw[i]) + std::abs(penalty))});
+    squares += w[i] * w[i];
+  }
+  const double added = count > 0 ? l2 * squares : 0, loss = result.loss + added;
+  const auto terms = static_cast<double>(w.size());
+  return {{},
+          {},
+          count > 0 ? gradients : exact(dw),
+          {{static_cast<double>(result.step), 0},
+           {static_cast<double>(result.valid_count), 0},
+           {loss, count > 0
+                      ? rounding_tolerance(terms + 2, DType::f64) * (std::abs(result.loss) + added)
+                      : 0.0}}};
+}
+
 Outputs argmax(const Operation& op, const Raster& logits) {
   const auto classes = static_cast<std::size_t>(op.operands[0].desc.c);
   std::vector<Expected> result;
@@ -460,6 +555,14 @@ Outputs oracle(const Operation& op, const std::vector<Raster>& v, const BatchHea
     }
     case OpKind::softmax_cross_entropy:
       return softmax_cross_entropy(op, v[0], v[1], header);
+    case OpKind::sigmoid_forward:
+      return sigmoid_forward(op, v[0]);
+    case OpKind::sigmoid_backward:
+      return sigmoid_backward(op, v[0], v[1]);
+    case OpKind::binary_cross_entropy:
+      return binary_cross_entropy(op, v[0], v[1], header);
+    case OpKind::l2_penalty:
+      return l2_penalty(op, v[1], v[2], v[3], header);
     case OpKind::argmax:
       return argmax(op, v[0]);
     case OpKind::sgd:

@@ -72,6 +72,41 @@ def cross_entropy(n, k, h, w, ignore):
             **inputs(logits=logits), "loss": loss.item(), **results(dlogits_of_sum=logits.grad)}
 
 
+def sigmoid(n, c, h, w, scale):
+    x = (draw(n, c, h, w) * scale).detach().requires_grad_()
+    y = torch.sigmoid(x)
+    dy = draw(*y.shape)
+    y.backward(dy)
+    return {"op": "sigmoid", "n": n, "c": c, "h": h, "w": w, **inputs(x=x, dy=dy), **results(y=y, dx=x.grad)}
+
+
+def binary_cross_entropy(n, k, h, w, ignore, scale):
+    """The mean over the classes of each label, and its gradient summed over the labels."""
+    logits = (draw(n, k, h, w) * scale).detach().requires_grad_()
+    labels = torch.randint(0, k, (n, h, w), generator=random)
+    labels[torch.rand(labels.shape, generator=random) < 0.25] = ignore
+    valid = labels != ignore
+    targets = F.one_hot(labels.clamp(max=k - 1), k).permute(0, 3, 1, 2).double()
+    of_valid = [t.permute(0, 2, 3, 1)[valid] for t in (logits, targets)]
+    loss = F.binary_cross_entropy_with_logits(*of_valid, reduction="mean")
+    (loss * valid.sum()).backward()
+    return {"op": "binary_cross_entropy", "n": n, "k": k, "h": h, "w": w, "ignore": ignore,
+            "labels": labels.flatten().tolist(), "valid_count": int(valid.sum()),
+            **inputs(logits=logits), "loss": loss.item(), **results(dlogits_of_sum=logits.grad)}
+
+
+def l2_penalty(elements, l2, count):
+    """Of a mean loss over `count` labels that is linear in the weights."""
+    weight = draw(elements)
+    sums = draw(elements).detach()
+    loss = (sums * weight).sum() / count
+    penalised = loss + l2 * (weight ** 2).sum()
+    penalised.backward()
+    return {"op": "l2_penalty", "elements": elements, "l2": l2, "count": count,
+            **inputs(weight=weight, dweight=sums), "loss": loss.item(), "penalised": penalised.item(),
+            **results(after=weight.grad * count)}
+
+
 def sgd(elements, steps, lr, momentum, weight_decay):
     weight = draw(elements)
     start = inputs(weight=weight)
@@ -101,6 +136,11 @@ cases = [
     sgd(17, 5, lr=0.125, momentum=0.875, weight_decay=0.03125),
     sgd(17, 5, lr=0.125, momentum=0.875, weight_decay=0),
     sgd(17, 5, lr=0.125, momentum=0, weight_decay=0.03125),
+    sigmoid(2, 3, 3, 5, 1),
+    sigmoid(2, 3, 3, 5, 16),
+    binary_cross_entropy(2, 5, 3, 4, 255, 1),
+    binary_cross_entropy(3, 2, 2, 3, 255, 16),
+    l2_penalty(19, 0.0078125, 8),
 ]
 versions = {"torch": torch.__version__.split("+")[0], "python": platform.python_version(),
             "cpu_capability": torch.backends.cpu.get_cpu_capability()}
