@@ -22,6 +22,7 @@ void add_bench(CLI::App& root, Command& selected);
 void add_predict(CLI::App& root, Command& selected);
 void add_eval(CLI::App& root, Command& selected);
 void add_augment(CLI::App& root, Command& selected);
+void add_plan(CLI::App& root, Command& selected);
 void add_tune(CLI::App& root, Command& selected);
 void add_find_batch(CLI::App& root, Command& selected);
 void add_report(CLI::App& root, Command& selected);

@@ -184,14 +184,19 @@ std::size_t memory_need(const Device& device, const Plan& plan, const SchedulerO
   return memory.device_bytes + streams * kLaneWorkspace;
 }
 
-Precision precision(const std::string& name, const Device& device) {
+Precision precision(const std::string& name) {
   if (name == "fp32") return Precision::fp32;
-  if (!device.is_cuda())
+  return name == "tf32" ? Precision::tf32 : Precision::bf16;
+}
+
+Precision precision(const std::string& name, const Device& device) {
+  const Precision named = precision(name);
+  if (named != Precision::fp32 && !device.is_cuda())
     throw Error(ErrorCode::usage,
                 fmt::format("--precision {}: needs a GPU, but this runs on the host ({}); allowed "
                             "there: fp32",
                             name, device.reason));
-  return name == "tf32" ? Precision::tf32 : Precision::bf16;
+  return named;
 }
 
 std::string full_plan_hash(const Plan& plan, const Backend& backend) {

@@ -59,7 +59,10 @@ std::size_t free_memory(const Device& device);
 /// memory.
 std::size_t memory_need(const Device& device, const Plan& plan, const SchedulerOptions& options);
 
-/// "fp32", "tf32", "bf16". Throws Error{usage} for what the device does not compute.
+/// "fp32", "tf32", "bf16", whatever a device computes.
+Precision precision(const std::string& name);
+
+/// The same. Throws Error{usage} for what the device does not compute.
 Precision precision(const std::string& name, const Device& device);
 
 /// The plan and, on a GPU, the algorithms that the backend has chosen for it.

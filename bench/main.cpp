@@ -51,6 +51,7 @@ int run(int argc, char** argv) {
   add_predict(app, selected);
   add_eval(app, selected);
   add_augment(app, selected);
+  add_plan(app, selected);
   add_tune(app, selected);
   add_find_batch(app, selected);
   add_report(app, selected);

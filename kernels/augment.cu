@@ -262,16 +262,33 @@ __device__ void stage(const Parameters& p, const Tile& tile, const Footprint& f,
     const int at = f.y + thread - half, first = p.along_y.span[at].first - f.crop_y;
     taps_y[thread - half] = {first * row_bytes, p.along_y.weights[at * 2 + 1]};
   }
-  // Several rows are on their way at a time: loads that nothing writes to may go before the stores.
+  // Four pixels of a thread are on their way at a time, without a condition between them: behind
+  // one the compiler would move the loads, and wait for each.
   const Strip strip(f.crop_w);
-#pragma unroll 4
-  for (int y = strip.y; y < f.crop_h; y += strip.step) {
-    const std::uint8_t* from = crop_pixel(tile, f.crop_x + strip.x, f.crop_y + y);
-    const std::uint32_t red = __float_as_uint(static_cast<float>(__ldg(from)));
-    const std::uint32_t green = __float_as_uint(static_cast<float>(__ldg(from + 1)));
-    const auto blue = static_cast<float>(__ldg(from + 2));
-    pixels[y * f.crop_w + strip.x] = {__byte_perm(red, green, 0x7632), blue};
+  const auto copy = [&](int first, auto count) {
+    std::uint32_t value[count.value][kChannels];
+#pragma unroll
+    for (int i = 0; i < count.value; ++i) {
+      const std::uint8_t* from =
+          crop_pixel(tile, f.crop_x + strip.x, f.crop_y + first + i * strip.step);
+#pragma unroll
+      for (int c = 0; c < kChannels; ++c) value[i][c] = __ldg(from + c);
+    }
+#pragma unroll
+    for (int i = 0; i < count.value; ++i) {
+      const std::uint32_t red = __float_as_uint(static_cast<float>(value[i][0]));
+      const std::uint32_t green = __float_as_uint(static_cast<float>(value[i][1]));
+      pixels[(first + i * strip.step) * f.crop_w + strip.x] = {__byte_perm(red, green, 0x7632),
+                                                               static_cast<float>(value[i][2])};
+    }
+  };
+  int y = strip.y;
+  for (; y + 3 * strip.step < f.crop_h; y += 4 * strip.step) copy(y, Width<4>{});
+  if (y + strip.step < f.crop_h) {
+    copy(y, Width<2>{});
+    y += 2 * strip.step;
   }
+  if (y < f.crop_h) copy(y, Width<1>{});
 }
 
 struct Values {

@@ -499,6 +499,50 @@ class CommandLine(unittest.TestCase):
         self.assertEqual(result.returncode, 3, result.stderr)
         self.assertIn("--config", result.stderr)
 
+    def test_plan_is_what_training_does(self):
+        for train, plan in (
+                (self.train("--data", "synthetic", "--eval", 0),
+                 ("segment", "--image", 32, "--batch", 2)),
+                (self.train("--momentum", 0, "--fuse", "pointwise,many"),
+                 ("segment", "--data", f"fashion-scenes:{self.data}", "--image", 32, "--batch", 2,
+                  "--momentum", 0, "--fuse", "pointwise,many")),
+                (self.classify("--augment", "gpu"),
+                 ("classify", "--data", f"fashion-mnist:{self.data}", "--batch", 8, "--augment", "gpu"))):
+            said = json.loads(self.succeed("plan", *plan, "--json", "-").stdout)
+            self.assertEqual(said["plan_hash"], self.summary(*train)["plan_hash"])
+            self.assertEqual((said["schema"], said["stages"][0]["name"]), (1, "copy"))
+
+    def test_plan_counts_bytes(self):
+        """Operands of known sizes; also in a precision that only a GPU computes."""
+        arguments = ("plan", "segment", "--image", 32, "--batch", 2, "--precision", "bf16", "--momentum", 0)
+        result = self.succeed(*arguments, "--json", "plan.json")
+        plan = json.loads((self.folder / "plan.json").read_text(encoding="utf-8"))
+        operations = [one for stage in plan["stages"] for one in stage["operations"]]
+        for one in operations:
+            for key, total in (("read", one["bytes_read"]), ("written", one["bytes_written"])):
+                self.assertEqual(sum(operand["bytes"] for operand in one["operands"] if operand[key]), total)
+        by_kind = {}
+        for one in operations:
+            by_kind.setdefault(one["kind"], []).append(one)
+        pixels = 2 * 32 * 32
+        (images,) = by_kind["u8_to_float"]
+        self.assertEqual((images["bytes_read"], images["bytes_written"]), (3 * pixels, 6 * pixels))
+        # The first decoder layer: 512 to 256 channels, its weights fp32, their copy bf16.
+        update = max(by_kind["tconv2x2_update"], key=lambda one: one["bytes_written"])
+        self.assertEqual(update["bytes_written"], (4 + 2) * 512 * 4 * 256)
+        self.assertEqual([operand["name"] for operand in update["operands"] if operand["lasting"]],
+                         ["decoder.0.weight", "decoder.0.weight.copy"])
+        lines = {line.split()[0]: line.split() for line in result.stdout.splitlines()}
+        self.assertEqual(lines["tconv2x2_update"][1], str(len(by_kind["tconv2x2_update"])))
+        self.assertEqual(lines["a"][2], str(len(operations)))
+        self.assertIn(plan["plan_hash"], result.stdout)
+
+    def test_plan_refuses(self):
+        self.refuse(2, ["--precision", "fp8", "bf16"], "plan", "segment", "--precision", "fp8")
+        self.refuse(2, ["--batch", "0", "65535"], "plan", "segment", "--batch", 0)
+        self.refuse(2, "no workload for 'plan'", "plan")
+        self.refuse(3, "gone", "plan", "classify", "--data", "fashion-mnist:gone")
+
     def test_bench_says_why_it_knows_nothing_of_a_gpu(self):
         rows = json.loads(self.succeed(*self.bench("--json", "-")).stdout)["rows"]
         for row in rows:
