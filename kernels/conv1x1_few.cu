@@ -73,7 +73,7 @@ __global__ void __launch_bounds__(kBlockThreads)
 /// partial [blocks, outputs, channels]: sums over the pixels of each block, by thread, by halves of
 /// a warp, warp by warp.
 template <int kChannels, bool kPacked, class T>
-__global__ void __launch_bounds__(kBlockThreads)
+__global__ void __launch_bounds__(kBlockThreads, 2)
     conv1x1_few_sum_kernel(const T* x, const T* dy, float* partial, std::int64_t pixels,
                            int outputs) {
   constexpr int kWarps = kBlockThreads / 32, kSums = kOutputs * kChannels;
