@@ -344,7 +344,8 @@ def query_gpu():
     """What nvidia-smi says, or nothing."""
     fields = "name,driver_version,clocks.sm,clocks.mem,clocks.max.sm,power.limit"
     try:
-        result = subprocess.run(["nvidia-smi", "--id=0", f"--query-gpu={fields}",
+        gpu = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
+        result = subprocess.run(["nvidia-smi", f"--id={gpu}", f"--query-gpu={fields}",
                                  "--format=csv,noheader"], capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         return {}

@@ -70,8 +70,8 @@ common=(--error-exitcode 1 --report-api-errors no --print-limit 20)
 # others, and *Heavy*, hundreds of steps, which take minutes under a tool.
 left_out='*Large*:*Heavy*'
 # racecheck follows every access to shared memory: it takes a quarter of an hour for *Repeats*, which launch
-# the same kernels hundreds of times.
-left_out_of_racecheck="$left_out:*Repeats*"
+# the same kernels hundreds of times. The list of kernels needs them no more.
+without_repeats="$left_out:*Repeats*"
 # Tests in which only our kernels and copies run, all of them (kernels_seen holds them to the list). memcheck
 # takes every test, since addresses depend on the plan; the others look into a kernel or its inputs:
 # - initcheck (before 2025.4) does not see the bulk stores of library kernels, and would call what they wrote
@@ -137,13 +137,21 @@ tests = json.load(sys.stdin)["tests"]
 print("\n".join(sorted({test["command"][0] for test in tests if test.get("command")})))'
 }
 
-# sanitize NAME TOOL PROGRAM SHARD SHARDS: the report is in NAME.log, the tool's exit code in NAME.status.
+# The GPUs that tools may use, one job after the other.
+if [ -n "${CUDA_VISIBLE_DEVICES:-}" ]; then
+  IFS=, read -r -a gpus <<<"$CUDA_VISIBLE_DEVICES"
+else
+  mapfile -t gpus < <(nvidia-smi --query-gpu=index --format=csv,noheader 2>/dev/null)
+fi
+[ ${#gpus[@]} -gt 0 ] || gpus=(0)
+
+# sanitize NAME TOOL PROGRAM SHARD SHARDS GPU: the report is in NAME.log, the tool's exit code in NAME.status.
 sanitize() {
   local without=$left_out status=0 loading=LAZY
-  [ "$2" != racecheck ] || without=$left_out_of_racecheck
+  [ "$2" != racecheck ] || without=$without_repeats
   [[ ! $(basename "$3") =~ $with_gates ]] || loading=EAGER
   TANDEM_REQUIRE_GPU=1 OPENBLAS_NUM_THREADS=1 CUDA_MODULE_LOADING=$loading \
-    GTEST_SHARD_INDEX=$4 GTEST_TOTAL_SHARDS=$5 timeout "$seconds_each" \
+    GTEST_SHARD_INDEX=$4 GTEST_TOTAL_SHARDS=$5 CUDA_VISIBLE_DEVICES=$6 timeout "$seconds_each" \
     compute-sanitizer --tool "$2" "${common[@]}" "${filter[@]}" \
     "$3" --gtest_brief=1 --gtest_filter="-$without" >"$OUT/$1.log" 2>&1 || status=$?
   echo "$status" >"$OUT/$1.status"
@@ -207,7 +215,8 @@ part_sanitize() {
         for ((shard = 0; shard < shards; ++shard)); do
           while [ "$(jobs -rp | wc -l)" -ge "$most" ]; do wait -n; done
           names+=("$tool-$name-$shard")
-          sanitize "$tool-$name-$shard" "$tool" "$program" "$shard" "$shards" &
+          sanitize "$tool-$name-$shard" "$tool" "$program" "$shard" "$shards" \
+            "${gpus[${#names[@]} % ${#gpus[@]}]}" &
           [ "$shared" = yes ] || wait $!
         done
       done
@@ -225,20 +234,25 @@ kernels_seen() {
     say "kernels seen: skipped: there is no ncu on the PATH"
     return
   fi
-  local log=$OUT/kernels.csv status=0 program
-  : >"$log"
-  for program in "${our_kernels[@]/#/tandem_test_gpu_}"; do
-    TANDEM_REQUIRE_GPU=1 timeout "$seconds_each" ncu --clock-control none --metrics launch__grid_size \
-      --kernel-name-base demangled --kernel-name regex:tandem --csv --page raw \
-      "$build/tests/$program" --gtest_brief=1 --gtest_filter="-$left_out" >>"$log" 2>&1 || status=$?
+  local log=$OUT/kernels.csv i=0 program failed_tools=0
+  local -a running=()
+  rm -f "$OUT"/kernels-*.csv
+  for program in "${our_kernels[@]}"; do
+    TANDEM_REQUIRE_GPU=1 CUDA_VISIBLE_DEVICES=${gpus[$((i++ % ${#gpus[@]}))]} timeout "$seconds_each" \
+      ncu --clock-control none --metrics launch__grid_size --kernel-name-base demangled \
+      --kernel-name regex:tandem --csv --page raw "$build/tests/tandem_test_gpu_$program" --gtest_brief=1 \
+      --gtest_filter="-$without_repeats" >"$OUT/kernels-$program.csv" 2>&1 &
+    running+=($!)
   done
-  [ "$status" = 0 ] || fail "kernels seen: ncu or a test under it: exit $status; see $log"
+  for i in "${running[@]}"; do wait "$i" || failed_tools=$((failed_tools + 1)); done
+  [ "$failed_tools" = 0 ] || fail "kernels seen: $failed_tools runs of ncu failed; see $OUT/kernels-*.csv"
+  cat "$OUT"/kernels-*.csv >"$log"
   # A launch is a quoted line. Its kernel is the only name of ours that ends in _kernel.
-  grep '^"' "$log" | grep -oE '[a-z0-9_]+_kernel\b' | sort -u >"$OUT/kernels-seen.txt"
+  grep '^"' "$log" | grep -oE '[a-z0-9_]+_kernel\b' | sort -u >"$OUT/kernels_seen.txt"
   grep -vE '^(#|$)' "$root/tests/gpu/kernel_list.txt" | grep -vE "$not_seen" | sort -u \
-    >"$OUT/kernels-listed.txt"
-  if diff "$OUT/kernels-listed.txt" "$OUT/kernels-seen.txt" >"$OUT/kernels.diff"; then
-    say "kernels seen: $(wc -l <"$OUT/kernels-seen.txt"), those of tests/gpu/kernel_list.txt"
+    >"$OUT/kernels_listed.txt"
+  if diff "$OUT/kernels_listed.txt" "$OUT/kernels_seen.txt" >"$OUT/kernels.diff"; then
+    say "kernels seen: $(wc -l <"$OUT/kernels_seen.txt"), those of tests/gpu/kernel_list.txt"
   else
     sed -n 's/^</    listed, not seen:/p; s/^>/    seen, not listed:/p' "$OUT/kernels.diff"
     fail "kernels seen: they are not those of tests/gpu/kernel_list.txt"
