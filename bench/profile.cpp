@@ -375,7 +375,8 @@ Json profile_batch(const ProfileOptions& options, const Device& device, const Wo
   for (const Stage& stage : plan.stages) stages.push_back(stage.name);
   Recorder recorder(std::move(stages));
   const ProfileView view = make_profile_view(device, options.source, recorder, options.shapes);
-  if (!view.warning.empty()) say(fmt::format("warning: {}\n", view.warning));
+  if (!view.warning.empty() && batch == options.batches.front())  // once
+    say(fmt::format("warning: {}\n", view.warning));
   const std::unique_ptr<Backend> backend = make_backend(device, view.source.get());
   const std::uint64_t all_steps = steps + steps_behind(plan);
   Progress progress(fmt::format("profile batch {}", batch), all_steps, options.quiet);
@@ -428,6 +429,9 @@ Json profile_batch(const ProfileOptions& options, const Device& device, const Wo
   if (row["sm_fill_pct"].is_null())
     row["sm_fill_reason"] =
         device.is_cuda() ? "not every kernel told its blocks" : "the host backend uses no GPU";
+  row["sm_clock_mhz"] = nvml.sm_clock();
+  row["memory_clock_mhz"] = nvml.memory_clock();
+  row["plan_hash"] = full_plan_hash(plan, *backend);
   row["nvml_util_pct"] = nvml.utilisation();
   if (row["nvml_util_pct"].is_null()) row["nvml_util_reason"] = nvml.reason();
   row["memory"] = memory_json(trainer.scheduler());
@@ -494,6 +498,7 @@ void run(const ProfileOptions& options, const Options& declared, MakeWorkload ma
 
   Json json;
   json["schema"] = 1;
+  json["command"] = "profile";
   json["environment"] = environment();
   json["config"] = declared.effective();
   json["workload"] = workload.name;

@@ -9,6 +9,7 @@
 #include <map>
 #include <string>
 #include <tandem/engine/recorder.hpp>
+#include <utility>
 #include <vector>
 
 namespace tandem {

@@ -830,7 +830,9 @@ class CommandLine(unittest.TestCase):
         kernel = next(e for e in events if e.get("cat") == "kernel")
         self.assertIn("/", kernel["args"]["path"])
         self.assertIn("x", kernel["args"]["shapes"])
-        text = self.succeed(*self.profile(*small)).stdout
+        text = self.succeed(*self.profile(*small, "--json", "profile.json")).stdout
+        self.succeed("report", "profile.json", "--out", "page.html")
+        self.assertIn("velocity", (self.folder / "page.html").read_text())
         for words in ("6 steps in 2 cycles", "kernel-busy", "SM fill", "NVML's counter", "velocity", "ms a step"):
             self.assertIn(words, text)
 
