@@ -25,6 +25,7 @@ void add_augment(CLI::App& root, Command& selected);
 void add_plan(CLI::App& root, Command& selected);
 void add_tune(CLI::App& root, Command& selected);
 void add_find_batch(CLI::App& root, Command& selected);
+void add_profile(CLI::App& root, Command& selected);
 void add_report(CLI::App& root, Command& selected);
 void add_compare(CLI::App& root, Command& selected);
 /// Under `bench`.

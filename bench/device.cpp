@@ -17,8 +17,10 @@
 #include "progress.hpp"
 #if defined(TANDEM_HAS_CUDA)
 #include <tandem/engine/backend_cuda.hpp>
+#include <tandem/engine/cuda_events_source.hpp>
 #include <tandem/engine/cuda_info.hpp>
 #include <tandem/engine/cuda_timing.hpp>
+#include <tandem/engine/cupti.hpp>
 #endif
 
 namespace tandem::program {
@@ -152,18 +154,39 @@ Device open_gpu(const std::string& name, const std::string& who) {
   return device;
 }
 
-std::unique_ptr<Backend> make_backend(const Device& device) {
+std::unique_ptr<Backend> make_backend(const Device& device, OperationListener* listener) {
 #if defined(TANDEM_HAS_CUDA)
   if (device.is_cuda()) {
     CudaOptions options;
     options.device = device.index;
     options.algorithms = device.algorithms;
+    options.listener = listener;
     return make_cuda_backend(options);
   }
 #else
   static_cast<void>(device);
 #endif
-  return make_host_backend();
+  return make_host_backend(listener);
+}
+
+ProfileView make_profile_view(const Device& device, const std::string& which, Recorder& recorder,
+                              bool shapes) {
+  if (which == "none") return {};
+#if defined(TANDEM_HAS_CUDA)
+  if (device.is_cuda()) {
+    if (which == "events") return {make_cuda_events_source(device.index, recorder, shapes), {}};
+    CuptiSource cupti =
+        make_cupti_source(load_cupti(std::atoi(query_cuda().runtime.c_str())), recorder, shapes);
+    if (cupti.source != nullptr) return {std::move(cupti.source), {}};
+    return {make_cuda_events_source(device.index, recorder, shapes),
+            fmt::format("CUPTI cannot be used, {}: operations are timed with events, and kernels "
+                        "are not told apart",
+                        cupti.reason)};
+  }
+#else
+  static_cast<void>(device);
+#endif
+  return {make_host_profile_source(recorder, shapes), {}};
 }
 
 std::size_t free_memory(const Device& device) {
@@ -265,29 +288,54 @@ Observation not_observed(const std::string& reason) {
   return {nullptr, nullptr, nullptr, nullptr, reason, reason};
 }
 
+namespace {
+
+constexpr double kBetweenReadings = 0.1;  // seconds
+
+Json mean(const std::vector<unsigned>& values) {
+  if (values.empty()) return nullptr;
+  double sum = 0;
+  for (const unsigned value : values) sum += value;
+  return sum / static_cast<double>(values.size());
+}
+
+}  // namespace
+
+GpuReadings::GpuReadings(const Device& device, double quiet_seconds)
+    : monitor_(device.is_cuda() ? load_nvml()
+                                : NvmlLibrary{std::nullopt, "the host backend uses no GPU"},
+               device.pci_bus_id, device.uuid),
+      wait_(quiet_seconds) {}
+
+void GpuReadings::on_step() {
+  const auto now = std::chrono::steady_clock::now();
+  if (!last_) last_ = now;
+  if (std::chrono::duration<double>(now - *last_).count() < wait_) return;
+  last_ = now;
+  wait_ = kBetweenReadings;
+  const auto keep = [](std::vector<unsigned>& values, std::optional<unsigned> value) {
+    if (value) values.push_back(*value);
+  };
+  keep(utilisation_, monitor_.utilisation_percent());
+  keep(sm_clock_, monitor_.sm_clock_mhz());
+  keep(memory_clock_, monitor_.memory_clock_mhz());
+}
+
+Json GpuReadings::utilisation() const { return mean(utilisation_); }
+Json GpuReadings::sm_clock() const { return mean(sm_clock_); }
+Json GpuReadings::memory_clock() const { return mean(memory_clock_); }
+std::string GpuReadings::reason() const {
+  return monitor_.reason().empty() ? "the run ended before the first reading" : monitor_.reason();
+}
+
 #if defined(TANDEM_HAS_CUDA)
 
 struct Observer::Impl {
-  using Clock = std::chrono::steady_clock;
-  static constexpr double kBetweenReadings = 0.1;  // seconds
-
   Impl(const Device& device, int stages, int skip, int count, double quiet_seconds)
-      : timer(device.index, stages, skip, count),
-        monitor(load_nvml(), device.pci_bus_id, device.uuid),
-        wait(quiet_seconds) {}
-
-  static Json mean(const std::vector<unsigned>& values) {
-    if (values.empty()) return nullptr;
-    double sum = 0;
-    for (const unsigned value : values) sum += value;
-    return sum / static_cast<double>(values.size());
-  }
+      : timer(device.index, stages, skip, count), readings(device, quiet_seconds) {}
 
   CudaStageTimer timer;
-  GpuMonitor monitor;
-  double wait;  // seconds until the next reading
-  std::optional<Clock::time_point> last;
-  std::vector<unsigned> utilisation, sm_clock, memory_clock;
+  GpuReadings readings;
 };
 
 Observer::Observer(const Device& device, int stages, int skip, int count, double quiet_seconds)
@@ -295,30 +343,16 @@ Observer::Observer(const Device& device, int stages, int skip, int count, double
 
 StageTimer* Observer::timer() noexcept { return &impl_->timer; }
 
-void Observer::on_step() {
-  const auto now = Impl::Clock::now();
-  if (!impl_->last) impl_->last = now;
-  if (std::chrono::duration<double>(now - *impl_->last).count() < impl_->wait) return;
-  impl_->last = now;
-  impl_->wait = Impl::kBetweenReadings;
-  const auto keep = [](std::vector<unsigned>& values, std::optional<unsigned> value) {
-    if (value) values.push_back(*value);
-  };
-  keep(impl_->utilisation, impl_->monitor.utilisation_percent());
-  keep(impl_->sm_clock, impl_->monitor.sm_clock_mhz());
-  keep(impl_->memory_clock, impl_->monitor.memory_clock_mhz());
-}
+void Observer::on_step() { impl_->readings.on_step(); }
 
 Observation Observer::result() {
+  const GpuReadings& readings = impl_->readings;
   Observation seen;
   seen.gpu_busy_percent = busy_percent(impl_->timer.spans());
-  seen.nvml_percent = Impl::mean(impl_->utilisation);
-  seen.sm_clock_mhz = Impl::mean(impl_->sm_clock);
-  seen.memory_clock_mhz = Impl::mean(impl_->memory_clock);
-  if (seen.nvml_percent.is_null()) {
-    seen.nvml_reason = impl_->monitor.reason();
-    if (seen.nvml_reason.empty()) seen.nvml_reason = "the run ended before the first reading";
-  }
+  seen.nvml_percent = readings.utilisation();
+  seen.sm_clock_mhz = readings.sm_clock();
+  seen.memory_clock_mhz = readings.memory_clock();
+  if (seen.nvml_percent.is_null()) seen.nvml_reason = readings.reason();
   return seen;
 }
 

@@ -2,13 +2,16 @@
 // The device a command runs on: chosen, opened and asked in one place, with or without CUDA.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <tandem/engine/algorithms.hpp>
 #include <tandem/engine/backend.hpp>
 #include <tandem/engine/nvml.hpp>
 #include <tandem/engine/plan.hpp>
+#include <tandem/engine/profile_source.hpp>
 #include <tandem/engine/scheduler.hpp>
 #include <tandem/models/trainer.hpp>
 #include <vector>
@@ -49,7 +52,17 @@ Device open_device(const std::string& name, const std::string& plan_file = {});
 /// a GPU and why there is none.
 Device open_gpu(const std::string& name, const std::string& who);
 
-std::unique_ptr<Backend> make_backend(const Device& device);
+/// The listener, if there is one, must outlive the backend.
+std::unique_ptr<Backend> make_backend(const Device& device, OperationListener* listener = nullptr);
+
+/// What a run on the device is seen through.
+struct ProfileView {
+  std::unique_ptr<ProfileSource> source;  ///< null for "none"
+  std::string warning;                    ///< why it sees less than it could; empty if it does not
+};
+/// The recorder must outlive the source. `which` is "auto", "none" or, on a GPU, "events".
+ProfileView make_profile_view(const Device& device, const std::string& which, Recorder& recorder,
+                              bool shapes);
 
 /// Bytes that nobody holds: of the GPU's memory, or of the host's as its kernel estimates it.
 std::size_t free_memory(const Device& device);
@@ -78,6 +91,25 @@ int stream_count(const Plan& plan, Schedule schedule);
 
 /// Versions of the libraries; empty object where CUDA is not built in.
 Json cuda_versions();
+
+/// NVML's readings of a GPU while a run goes on, every tenth of a second. On the host there are
+/// none.
+class GpuReadings {
+ public:
+  /// Reads from `quiet_seconds` after the first step on, since the figures are of the last second.
+  GpuReadings(const Device& device, double quiet_seconds);
+  void on_step();
+  Json utilisation() const;  ///< percent; as the others a mean, null if nothing was read
+  Json sm_clock() const;     ///< MHz
+  Json memory_clock() const;
+  std::string reason() const;  ///< why there are none
+
+ private:
+  GpuMonitor monitor_;
+  double wait_;  // seconds until the next reading
+  std::optional<std::chrono::steady_clock::time_point> last_;
+  std::vector<unsigned> utilisation_, sm_clock_, memory_clock_;
+};
 
 /// What a run of its own was seen to do on a GPU, beside its speed. Null values have a reason.
 struct Observation {

@@ -8,14 +8,12 @@
 #include <optional>
 #include <tandem/engine/error.hpp>
 #include <tandem/engine/score_spread.hpp>
-#include <tandem/models/model_json.hpp>
 #include <utility>
 
-#include "batch_probe.hpp"
 #include "common.hpp"
 #include "progress.hpp"
-#include "published.hpp"
 #include "training.hpp"
+#include "workload.hpp"
 
 namespace tandem::program {
 namespace {
@@ -24,13 +22,9 @@ constexpr std::size_t kMiB = std::size_t{1} << 20;
 
 struct FindOptions {
   FinderOptions finder;
-  std::int64_t image = 256, classes = 10, workers = 8, slots = 2, memory_mib = 0, seed = 0;
-  std::int64_t repeats = 3, refinements = 4, flat = 2;
-  double momentum = 0.9;
-  std::string model, schedule = "overlap", precision = "fp32", device = "auto", plan, json;
-  std::string input = "device", augment = "gpu";
-  std::vector<std::string> fuse{"all"};
-  std::string side_lanes = "auto";
+  WorkloadOptions work;
+  std::int64_t memory_mib = 0, repeats = 3, refinements = 4, flat = 2;
+  std::string json;
   bool no_overlap = false, quiet = false;
   // Of --with-accuracy: how many seeds, and how each training goes.
   std::int64_t seeds = 0, epochs = 1;
@@ -47,16 +41,11 @@ struct Training {
 using MakeTraining = Training (*)(const FindOptions& options, std::int64_t batch,
                                   std::int64_t seed);
 
-/// What is trained, before the options that all have in common.
-struct Workload {
-  std::string name;
-  ProbeJob job;
+/// What is tried, and how it is trained for a score.
+struct Choice {
+  MakeWorkload make_workload = nullptr;
   MakeTraining make_training = nullptr;
 };
-
-std::uint64_t seed_of(const FindOptions& options) {
-  return static_cast<std::uint64_t>(options.seed);
-}
 
 /// The workload's options as `tandem train` would be given them.
 template <class Kind>
@@ -66,13 +55,13 @@ Kind training_options(const FindOptions& options, std::int64_t batch, std::int64
   kind.seed = seed;
   kind.epochs = options.epochs;
   if (options.learning_rate >= 0) kind.learning_rate = options.learning_rate;
-  kind.momentum = options.momentum;
-  kind.schedule = options.schedule;
-  kind.precision = options.precision;
-  kind.fuse = options.fuse;
-  kind.side_lanes = options.side_lanes;
-  kind.workers = options.workers;
-  kind.slots = options.slots;
+  kind.momentum = options.work.momentum;
+  kind.schedule = options.work.schedule;
+  kind.precision = options.work.precision;
+  kind.fuse = options.work.fuse;
+  kind.side_lanes = options.work.side_lanes;
+  kind.workers = options.work.workers;
+  kind.slots = options.work.slots;
   kind.data = options.data;
   kind.quiet = true;
   return kind;
@@ -80,74 +69,24 @@ Kind training_options(const FindOptions& options, std::int64_t batch, std::int64
 
 Training segment_training(const FindOptions& options, std::int64_t batch, std::int64_t seed) {
   auto kind = training_options<SegmentOptions>(options, batch, seed);
-  kind.image = options.image;
+  kind.image = options.work.image;
   TrainJob job = segment_job(kind, false);
   return {kind, std::move(job), kind.data.data};
 }
 
 Training classify_training(const FindOptions& options, std::int64_t batch, std::int64_t seed) {
   auto kind = training_options<ClassifyOptions>(options, batch, seed);
-  kind.image = options.image;
-  kind.augment.where = options.augment;
+  kind.image = options.work.image;
+  kind.augment.where = options.work.augment;
   TrainJob job = classify_job(kind, false);
   return {kind, std::move(job), kind.data.data};
 }
 
 Training model_training(const FindOptions& options, std::int64_t batch, std::int64_t seed) {
   auto kind = training_options<ModelOptions>(options, batch, seed);
-  kind.model = options.model;
+  kind.model = options.work.model;
   TrainJob job = model_job(kind, false);
   return {kind, std::move(job), kind.data.data};
-}
-
-Workload segment(const FindOptions& options) {
-  Workload workload;
-  workload.name = "segment";
-  workload.make_training = segment_training;
-  workload.job.config = segmenter_config(options.image, options.classes, 1);
-  workload.job.data = make_synthetic(options.image, options.classes, seed_of(options));
-  return workload;
-}
-
-Workload classify(const FindOptions& options) {
-  Workload workload;
-  workload.name = "classify";
-  workload.make_training = classify_training;
-  EngineConfig& config = workload.job.config;
-  config = published_classifier(options.image, options.classes, 1);
-  workload.job.data = make_synthetic_classes(options.image, options.classes, seed_of(options));
-  if (options.augment == "none") {
-    config.augment.reset();
-    return workload;
-  }
-  config.augment_on_cpu = options.augment == "cpu";
-  if (config.augment_on_cpu && options.input == "device")
-    throw Error(ErrorCode::usage,
-                "--augment cpu is done by loader threads; --input device has none");
-  workload.job.loader.augment = LoaderAugment{*config.augment, AugmentRanges{}, seed_of(options),
-                                              config.augment_on_cpu, false};
-  return workload;
-}
-
-Workload of_model(const FindOptions& options) {
-  const Model model = read_model(options.model);
-  const std::int64_t classes = model.trained.out_channels();
-  Workload workload;
-  workload.name = model.name;
-  workload.make_training = model_training;
-  EngineConfig& config = workload.job.config;
-  config.frozen = model.frozen;
-  config.trained = model.trained;
-  config.image = model.image;
-  config.features = model.features;
-  const Labels labels = labels_of(model, options.model);
-  if (model.features > 0)
-    workload.job.data = make_synthetic_rows(model.features, classes, seed_of(options));
-  else if (labels == Labels::pixels)
-    workload.job.data = make_synthetic(model.image, classes, seed_of(options));
-  else
-    workload.job.data = make_synthetic_classes(model.image, classes, seed_of(options));
-  return workload;
 }
 
 // --- results
@@ -206,7 +145,7 @@ class Accuracy {
   /// Opens the data once, so that what is wrong with them is said before anything runs.
   Accuracy(const FindOptions& options, const Device& device, MakeTraining make_training)
       : options_(options), device_(device), make_training_(make_training) {
-    const Training one = make_training_(options_, 1, options_.seed);
+    const Training one = make_training_(options_, 1, options_.work.seed);
     if (!one.job.held_out)
       throw Error(ErrorCode::usage,
                   fmt::format("--with-accuracy: {} has nothing held out to score", one.data));
@@ -230,7 +169,7 @@ class Accuracy {
     row["train_samples"] = options_.epochs * epoch_size_;
     row["scores"] = Json::array();
     for (std::int64_t i = 0; i < options_.seeds; ++i) {
-      const std::optional<double> score = train(batch, options_.seed + i);
+      const std::optional<double> score = train(batch, options_.work.seed + i);
       row["scores"].push_back(score ? Json(*score) : Json(nullptr));
       if (score)
         size.scores.push_back(*score);
@@ -252,13 +191,13 @@ class Accuracy {
   Json json() const {
     return {{"score", score_name(labels_)},
             {"seeds", options_.seeds},
-            {"first_seed", options_.seed},
+            {"first_seed", options_.work.seed},
             {"data", data_},
             {"epochs", options_.epochs},
             {"train_samples", options_.epochs * epoch_size_},
             {"eval", held_out_},
             {"lr", learning_rate_},
-            {"momentum", options_.momentum},
+            {"momentum", options_.work.momentum},
             {"comparison", comparison().sentence}};
   }
 
@@ -350,30 +289,15 @@ void print_result(const Json& json) {
       fmt::print("{}\n", row["overlap"].get<std::string>());
 }
 
-using MakeWorkload = Workload (*)(const FindOptions& options);
-
-void run(FindOptions& options, const Options& declared, MakeWorkload make_workload) {
-  const Device device = open_device(options.device, options.plan);
+void run(FindOptions& options, const Options& declared, const Choice& choice) {
+  const Device device = open_device(options.work.device, options.work.plan);
   if (!options.json.empty() && options.json != "-") check_writable("--json", options.json);
   refuse_idle(options, declared);
-  Workload workload = make_workload(options);
+  const Workload workload = complete_workload(options.work, device, choice.make_workload);
+  const ProbeJob& job = workload.job;
+  const EngineConfig& config = job.config;
   std::optional<Accuracy> accuracy;
-  if (options.seeds > 0) accuracy.emplace(options, device, workload.make_training);
-  ProbeJob& job = workload.job;
-  EngineConfig& config = job.config;
-  config.precision = precision(options.precision, device);
-  config.scheduler.schedule = schedule(options.schedule);
-  config.scheduler.side_lanes = side_lanes(options.side_lanes, device);
-  config.fuse = fuse_options(options.fuse);
-  config.momentum = options.momentum != 0;
-  config.slots = static_cast<int>(options.slots);
-  config.input_memory = options.input == "device" ? MemoryKind::device : MemoryKind::pinned;
-  job.frozen = initialise(config.frozen, InitScheme::he, seed_of(options), 0);
-  job.trained = initialise(config.trained, InitScheme::he, seed_of(options), 1);
-  // The learning rate stays 0: random labels teach nothing, and the arithmetic is the same.
-  job.loader.momentum = static_cast<float>(options.momentum);
-  job.loader.workers = static_cast<int>(options.workers);
-  job.loader.classes = job.data->classes();
+  if (options.seeds > 0) accuracy.emplace(options, device, choice.make_training);
 
   FinderOptions& finder = options.finder;
   finder.limit = kMaxBatch;
@@ -381,7 +305,7 @@ void run(FindOptions& options, const Options& declared, MakeWorkload make_worklo
   finder.repeats = static_cast<int>(options.repeats);
   finder.refinements = static_cast<int>(options.refinements);
   finder.flat = static_cast<int>(options.flat);
-  finder.seed = seed_of(options);
+  finder.seed = options.work.seed_value();
   const std::size_t free_bytes = free_memory(device);
   finder.memory_bytes = free_bytes;
   if (options.memory_mib > 0)
@@ -464,51 +388,36 @@ void add_find_options(Options& options, FindOptions& o) {
       "sizes in a row without a gain after which larger powers are left out; 0: none are");
   options.real("--trial-seconds", f.trial_seconds, 0.001, 1e6,
                "a size whose trial would take longer is not tried");
-  options.choice("--schedule", o.schedule, {"serial", "overlap", "graph"},
-                 "order of the stages; graph: overlap, captured once and launched", {"auto"});
-  add_side_lanes_option(options, o.side_lanes);
-  add_fuse_option(options, o.fuse);
-  add_precision_option(options, o.precision);
-  options.real("--momentum", o.momentum, 0, 1, "factor of the old velocity; 0: none is kept");
-  options.choice("--input", o.input, {"loader", "device"},
-                 "loader threads, or a few batches that already lie on the device");
-  options.number("--workers", o.workers, 1, 256, "loader threads");
-  options.number("--slots", o.slots, 1, 16, "batches that may wait between two stages");
+  add_training_options(options, o.work, {"serial", "overlap", "graph"}, {"auto"});
   options.number("--with-accuracy", o.seeds, 1, 1000,
                  "train each size that runs with so many seeds, and score it on held-out data");
   options.number("--epochs", o.epochs, 1, 1'000'000,
                  "passes over --data of each such training, the same for every size");
   options.real("--lr", o.learning_rate, 0, 1e38, "learning rate of such trainings")
       ->default_str("that of train");
-  add_device_option(options, o.device);
-  add_plan_option(options, o.plan);
   options.flag("--no-overlap", o.no_overlap,
                "no times of the stages, and no trial of the other order");
-  options.number("--seed", o.seed, 0, INT64_MAX, "of weights, data and the order of trials");
+  options.number("--seed", o.work.seed, 0, INT64_MAX, "of weights, data and the order of trials");
   options.text("--json", o.json, "FILE|-", "rows and answers with the environment, as JSON");
   options.flag("--quiet", o.quiet, "no notes on standard error");
 }
 
 void add_workload(CLI::App& find, Command& selected, const char* name, const char* help,
-                  MakeWorkload make) {
+                  const Choice& choice) {
   CLI::App* app = find.add_subcommand(name, help);
   auto values = std::make_shared<FindOptions>();
   auto options = std::make_shared<Options>(*app);
   FindOptions& o = *values;
-  options->image(o.image);
-  options->number("--classes", o.classes, 2, 254, "classes");
   const bool classifies = std::strcmp(name, "classify") == 0;
+  add_network_options(*options, o.work, classifies);
   o.data.data = classifies ? "fashion-mnist" : "fashion-scenes";
   if (classifies)
     add_picture_options(*options, o.data);
   else
     add_scene_options(*options, o.data);
-  if (classifies)
-    options->choice("--augment", o.augment, {"none", "cpu", "gpu"},
-                    "no augmentation, in the loader's threads, or as a stage of its own");
   add_find_options(*options, o);
-  app->callback([&selected, values, options, make] {
-    selected = [values, options, make] { run(*values, *options, make); };
+  app->callback([&selected, values, options, choice] {
+    selected = [values, options, choice] { run(*values, *options, choice); };
   });
 }
 
@@ -517,16 +426,19 @@ void add_workload(CLI::App& find, Command& selected, const char* name, const cha
 void add_find_batch(CLI::App& root, Command& selected) {
   CLI::App* app = root.add_subcommand(
       "find-batch", "Tries batch sizes: which fit, which is fastest, which one to take");
-  add_workload(*app, selected, "segment", "Partial training of the segmenter", segment);
+  add_workload(*app, selected, "segment", "Partial training of the segmenter",
+               {segment_workload, segment_training});
   add_workload(*app, selected, "classify", "Training of the classifier on augmented pictures",
-               classify);
+               {classify_workload, classify_training});
   auto values = std::make_shared<FindOptions>();
   auto options = std::make_shared<Options>(*app);
-  CLI::Option* model = options->text("--model", values->model, "FILE",
+  CLI::Option* model = options->text("--model", values->work.model, "FILE",
                                      "a network of your own, as JSON, in place of a name");
   add_all_data_options(*options, values->data);
   add_find_options(*options, *values);
-  choose_model(*app, model, selected, [values, options] { run(*values, *options, of_model); });
+  choose_model(*app, model, selected, [values, options] {
+    run(*values, *options, {model_workload, model_training});
+  });
 }
 
 }  // namespace tandem::program

@@ -54,9 +54,9 @@ int run(int argc, char** argv) {
   add_plan(app, selected);
   add_tune(app, selected);
   add_find_batch(app, selected);
+  add_profile(app, selected);
   add_report(app, selected);
   add_compare(app, selected);
-  add_later_command(app, "profile");
 
   try {
     std::vector<std::string> arguments = with_config_file({argv + 1, argv + argc});

@@ -16,6 +16,7 @@
 #include <tandem/engine/library_check.hpp>
 #include <tandem/engine/nvtx.hpp>
 #include <tandem/engine/plan.hpp>
+#include <tandem/engine/profile_source.hpp>
 #include <tandem/engine/stream.hpp>
 #include <tandem/kernels/check.hpp>
 
@@ -61,12 +62,16 @@ struct CudaStream {
   CublasLtHandle cublaslt;
   CudnnHandle cudnn;
   void* workspace = nullptr;
+  int told_as = 0;  // by the listener
 };
 
 class CudaBackend final : public Backend {
  public:
   explicit CudaBackend(const CudaOptions& options)
-      : device_(options.device), hooks_(options.hooks), algorithms_(options.algorithms) {
+      : device_(options.device),
+        hooks_(options.hooks),
+        listener_(options.listener),
+        algorithms_(options.algorithms) {
     on_device(device_, "opening the device", [&] { set_up_ = new_stream(); });
   }
 
@@ -109,6 +114,8 @@ class CudaBackend final : public Backend {
       stream->cudnn = CudnnHandle::adopt(cudnn);
       TANDEM_CUDNN_TRY(cudnnSetStream(cudnn, stream->stream.get()));
       stream->workspace = take(kLaneWorkspace, MemoryKind::device, "a stream's workspace");
+      if (listener_ != nullptr)
+        stream->told_as = listener_->stream_created(name, stream->stream.get());
       return {this, stream.release()};
     });
   }
@@ -157,6 +164,7 @@ class CudaBackend final : public Backend {
       const CudaLane lane = lane_of(ref);
       const Operation& operation = *bound.operation;
       const nvtx::Range range(nvtx::Category::operation, operation.name, bound.step);
+      const ToldOperation told(listener_, of(ref)->told_as, bound);
       if (operation.kind == OpKind::callable) {
         operation.callable.function(operation.callable.user, bound.pointers,
                                     {bound.step, lane.stream});
@@ -321,6 +329,7 @@ class CudaBackend final : public Backend {
 
   const int device_;
   const AllocatorHooks hooks_;
+  OperationListener* const listener_;
   AlgorithmCache algorithms_;
   FailureState failure_;
   CudaStreamHandle set_up_;

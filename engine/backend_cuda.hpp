@@ -19,10 +19,13 @@ struct AllocatorHooks {
   void* user = nullptr;
 };
 
+class OperationListener;
+
 struct CudaOptions {
   int device = 0;             ///< N of cuda:N, as the CUDA runtime numbers them
   AllocatorHooks hooks;       ///< empty: cudaMalloc and cudaHostAlloc
   AlgorithmTable algorithms;  ///< from `tandem tune`; what is not in it gets the default
+  OperationListener* listener = nullptr;  ///< told of streams and operations; outlives the backend
 };
 
 /// Streams are non-blocking, events untimed, each stream has its own library handles and one fixed

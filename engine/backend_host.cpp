@@ -14,6 +14,7 @@
 #include <tandem/engine/error.hpp>
 #include <tandem/engine/failure.hpp>
 #include <tandem/engine/nvtx.hpp>
+#include <tandem/engine/profile_source.hpp>
 #include <tandem/engine/registry.hpp>
 #include <thread>
 #include <utility>
@@ -96,8 +97,11 @@ void run_body(const BoundOperation& bound) {
 /// A worker thread with a queue.
 class Worker {
  public:
-  Worker(FailureState& failure, std::string_view stream)
-      : failure_(failure), thread_([this, name = fmt::format("tandem {}", stream)] {
+  Worker(FailureState& failure, OperationListener* listener, std::string_view stream)
+      : failure_(failure),
+        listener_(listener),
+        told_as_(listener == nullptr ? 0 : listener->stream_created(stream, nullptr)),
+        thread_([this, name = fmt::format("tandem {}", stream)] {
           nvtx::name_thread(name);
           run();
         }) {}
@@ -163,7 +167,10 @@ class Worker {
       const nvtx::Range range(nvtx::Category::operation, bound.operation->name, bound.step);
       // Before and after: a lock inside the body may order it with another stream by accident.
       announce(bound);
-      run_body(bound);
+      {
+        const ToldOperation told(listener_, told_as_, bound);
+        run_body(bound);
+      }
       announce(bound);
     } catch (const Error& error) {
       failure_.set(generation, bound, error);
@@ -175,6 +182,8 @@ class Worker {
   }
 
   FailureState& failure_;
+  OperationListener* const listener_;
+  const int told_as_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Task> queue_;
@@ -183,6 +192,8 @@ class Worker {
 
 class HostBackend final : public Backend {
  public:
+  explicit HostBackend(OperationListener* listener) : listener_(listener) {}
+
   const char* name() const noexcept override { return "host"; }
 
   void* allocate(std::size_t bytes, MemoryKind, std::string_view purpose) override {
@@ -201,7 +212,7 @@ class HostBackend final : public Backend {
   void free(void* memory, MemoryKind) noexcept override { ::operator delete(memory, kAlignment); }
 
   StreamRef create_stream(std::string_view stream) override {
-    return {this, new Worker(failure_, stream)};
+    return {this, new Worker(failure_, listener_, stream)};
   }
   void destroy_stream(StreamRef stream) noexcept override { delete worker(stream); }
 
@@ -237,11 +248,14 @@ class HostBackend final : public Backend {
   static EventPointer& event(EventRef handle) { return *static_cast<EventPointer*>(handle.id); }
 
   FailureState failure_;
+  OperationListener* const listener_;
 };
 
 }  // namespace
 
-std::unique_ptr<Backend> make_host_backend() { return std::make_unique<HostBackend>(); }
+std::unique_ptr<Backend> make_host_backend(OperationListener* listener) {
+  return std::make_unique<HostBackend>(listener);
+}
 
 std::size_t available_host_memory() {
   std::ifstream file("/proc/meminfo");

@@ -8,10 +8,13 @@
 
 namespace tandem {
 
+class OperationListener;
+
 /// Runs the host twins. Device and pinned memory are both plain memory. Under thread sanitizer the
 /// declared reads and writes of each operation are announced, so that a missing edge is a reported
-/// race even where the bytes are touched by code the sanitizer cannot see.
-std::unique_ptr<Backend> make_host_backend();
+/// race even where the bytes are touched by code the sanitizer cannot see. The listener, if there
+/// is one, must outlive the backend.
+std::unique_ptr<Backend> make_host_backend(OperationListener* listener = nullptr);
 
 /// Bytes that can be taken without pushing others out of memory, as the kernel estimates it; all
 /// that is installed where it does not.

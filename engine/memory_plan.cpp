@@ -117,4 +117,64 @@ MemoryPlan plan_memory(const Plan& plan, bool share) {
   return memory;
 }
 
+std::vector<MemoryPart> memory_parts(const Plan& plan, const MemoryPlan& memory) {
+  std::vector<MemoryPart> parts;
+  const auto add = [&](const std::string& purpose, std::size_t bytes, bool pinned) {
+    const auto part = std::find_if(parts.begin(), parts.end(), [&](const MemoryPart& other) {
+      return other.purpose == purpose && other.pinned == pinned;
+    });
+    if (part != parts.end()) {
+      part->bytes += bytes;
+    } else if (bytes > 0) {
+      parts.push_back({purpose, bytes, pinned});
+    }
+  };
+  const auto stage_name = [&](int stage) {
+    return plan.stages[static_cast<std::size_t>(stage)].name;
+  };
+  for (const Buffer& buffer : plan.buffers) {
+    const std::size_t bytes =
+        aligned(buffer.bytes) * static_cast<std::size_t>(copies(plan, buffer));
+    switch (buffer.scope) {
+      case Scope::persistent:
+        add(buffer.name.substr(buffer.name.rfind('.') + 1), bytes, false);
+        break;
+      case Scope::handover:
+        add("hand-over of " + stage_name(buffer.index), bytes, false);
+        break;
+      case Scope::input:
+        add("input", bytes, is_pinned(plan, buffer));
+        break;
+      case Scope::result:
+        add("result", bytes, true);
+        break;
+      case Scope::scratch:
+        break;
+    }
+  }
+  // The stages' scratch regions follow each other and end the arena.
+  std::vector<std::size_t> begin(plan.stages.size() + 1, memory.device_bytes);
+  for (std::size_t b = 0; b < plan.buffers.size(); ++b)
+    if (plan.buffers[b].scope == Scope::scratch) {
+      std::size_t& first = begin[static_cast<std::size_t>(plan.buffers[b].index)];
+      first = std::min(first, memory.offset[b].front());
+    }
+  for (std::size_t s = plan.stages.size(); s-- > 0;) begin[s] = std::min(begin[s], begin[s + 1]);
+  for (std::size_t s = 0; s < plan.stages.size(); ++s)
+    add("scratch of " + plan.stages[s].name, begin[s + 1] - begin[s], false);
+  return parts;
+}
+
+std::vector<std::size_t> live_scratch(const Plan& plan, int stage) {
+  const Stage& of = plan.stages[static_cast<std::size_t>(stage)];
+  std::vector<std::size_t> live(of.operations.size());
+  for (std::size_t b = 0; b < plan.buffers.size(); ++b) {
+    if (plan.buffers[b].scope != Scope::scratch || plan.buffers[b].index != stage) continue;
+    const Lifetime life = lifetime_of(of, static_cast<BufferId>(b));
+    for (std::size_t i = life.first; i <= life.last && i < live.size(); ++i)
+      live[i] += plan.buffers[b].bytes;
+  }
+  return live;
+}
+
 }  // namespace tandem

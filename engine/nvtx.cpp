@@ -28,6 +28,7 @@ class Domain {
     }
     nvtxDomainNameCategoryA(handle_, static_cast<std::uint32_t>(Category::stage), "stage");
     nvtxDomainNameCategoryA(handle_, static_cast<std::uint32_t>(Category::operation), "operation");
+    nvtxDomainNameCategoryA(handle_, static_cast<std::uint32_t>(Category::capture), "capture");
   }
 
   /// Null if no tool listens.

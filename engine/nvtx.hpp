@@ -15,6 +15,7 @@ namespace tandem::nvtx {
 enum class Category : std::uint32_t {
   stage = 1,  ///< a stage's part of one step
   operation,  ///< one operation of a stage
+  capture,    ///< the recorded steps of a cycle, for tools that start and stop with a range
 };
 
 namespace detail {

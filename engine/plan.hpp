@@ -92,6 +92,20 @@ struct MemoryPlan {
 /// `share` off gives every buffer its own bytes, for tests.
 MemoryPlan plan_memory(const Plan& plan, bool share = true);
 
+/// Bytes that a plan needs for one purpose, gaps between buffers included.
+struct MemoryPart {
+  std::string purpose;  ///< "weight", "gradient", "hand-over of encode", "scratch of train"
+  std::size_t bytes = 0;
+  bool pinned = false;
+};
+
+/// What the two arenas are for. Persistent buffers go by what is behind the last dot of their name;
+/// the others by scope and stage. Those of an arena add up to its bytes.
+std::vector<MemoryPart> memory_parts(const Plan& plan, const MemoryPlan& memory);
+
+/// For each operation of a stage the bytes of the stage's scratch buffers that hold something then.
+std::vector<std::size_t> live_scratch(const Plan& plan, int stage);
+
 /// True if the buffer lies in pinned memory.
 bool is_pinned(const Plan& plan, const Buffer& buffer) noexcept;
 

@@ -239,7 +239,6 @@ class CommandLine(unittest.TestCase):
 
     def test_later_versions(self):
         later = "not in this version"
-        self.refuse(2, ["profile", later], "profile", "--some", "argument")
         for command in (("train", "resnet18"), ("bench", "resnet18"), ("tune", "resnet18"),
                         ("predict", "classify"), ("eval", "resnet18")):
             self.refuse(2, [command[1], later], *command)
@@ -775,6 +774,121 @@ class CommandLine(unittest.TestCase):
                     *self.find_batch("segment", *quiet, "--data", "synthetic", "--with-accuracy", 2))
         self.refuse(2, ["--data is missing"], *self.find_batch("--model", self.KERAS, "--with-accuracy", 2))
         self.refuse(3, "nowhere/f.json", *self.find_batch("segment", "--json", "nowhere/f.json"))
+
+    def profile(self, *arguments):
+        return ("profile", *arguments, "--device", "host", "--quiet")
+
+    def check_trace(self, path, steps):
+        """What Perfetto wants, and that the trace is of those steps. Returns it."""
+        trace = json.loads(Path(path).read_text())
+        events = [e for e in trace["traceEvents"] if e["ph"] != "M"]
+        names = {(e["pid"], e["tid"]) for e in trace["traceEvents"] if e["name"] == "thread_name"}
+        groups = {e["pid"] for e in trace["traceEvents"] if e["name"] == "process_name"}
+        times = [e["ts"] for e in events]
+        self.assertEqual(times, sorted(times))
+        self.assertGreater(len(events), 0)
+        for event in events:
+            self.assertIn(event["pid"], groups)
+            if event["ph"] == "X":
+                self.assertGreaterEqual(event["dur"], 0)
+                self.assertIn((event["pid"], event["tid"]), names)
+        self.assertEqual([e["args"]["step"] for e in events if e.get("cat") == "step"], steps)
+        stages = {e["args"]["stage"] for e in events if e.get("cat") in ("kernel", "copy")}
+        self.assertIn("train", stages)  # a short window need not meet the others
+        return trace, {e["name"] for e in events}, stages
+
+    def profiled(self, *arguments):
+        result = json.loads(self.succeed(*self.profile(*arguments, "--json", "-")).stdout)
+        for row in result["rows"]:
+            self.assertAlmostEqual(sum(row["split_ms"].values()), row["step_ms"], places=9)
+            self.assertEqual(sum(t["last_step"] - t["first_step"] + 1 for t in row["traces"]), row["steps"])
+            self.assertEqual(sum(p["bytes"] for p in row["memory"]["parts"]),
+                             row["memory"]["device_bytes"] + row["memory"]["pinned_bytes"])
+            self.assertEqual(len(row["traces"]), row["cycles"])
+            self.assertGreater(row["kernel_busy_pct"], 0)
+            self.assertLessEqual(row["kernel_busy_pct"], 100)
+            for key in ("sm_fill", "nvml_util"):
+                self.assertIsNone(row[key + "_pct"])
+                self.assertIn("no GPU", row[key + "_reason"])
+            self.assertGreater(row["plain_step_ms"], 0)
+            self.assertEqual(row["source"], "host")
+            self.assertEqual(row["dropped_records"], 0)
+        return result["rows"]
+
+    def test_profile(self):
+        small = ("segment", "--image", 32, "--batch", 4)
+        row, = self.profiled(*small, "--trace", "log", "--memory", "--shapes", "--with-path")
+        self.assertEqual((row["cycles"], row["steps"]), (2, 6))
+        self.assertEqual(sorted(path.name for path in (self.folder / "log").iterdir()),
+                         ["cycle1.trace.json", "cycle2.trace.json"])
+        trace, names, stages = self.check_trace(self.folder / "log/cycle1.trace.json", [7, 8, 9])
+        self.check_trace(self.folder / "log/cycle2.trace.json", [17, 18, 19])
+        events = trace["traceEvents"]
+        self.assertEqual(stages, {"copy", "encode", "train"})
+        self.assertLessEqual({"wait for a batch", "issue a step", "streams at work"}, names)
+        self.assertTrue(any(e["name"].startswith("scratch of train") for e in events if e["ph"] == "C"))
+        kernel = next(e for e in events if e.get("cat") == "kernel")
+        self.assertIn("/", kernel["args"]["path"])
+        self.assertIn("x", kernel["args"]["shapes"])
+        text = self.succeed(*self.profile(*small, "--json", "profile.json")).stdout
+        self.succeed("report", "profile.json", "--out", "page.html")
+        self.assertIn("velocity", (self.folder / "page.html").read_text())
+        for words in ("6 steps in 2 cycles", "kernel-busy", "SM fill", "NVML's counter", "velocity", "ms a step"):
+            self.assertIn(words, text)
+
+    def test_profile_ends_within_a_cycle(self):
+        row, = self.profiled("segment", "--image", 32, "--batch", 4, "--wait", 1, "--steps", 8,
+                             "--trace", "log")
+        self.assertEqual((row["cycles"], row["steps"]), (2, 4))
+        self.check_trace(self.folder / "log/cycle1.trace.json", [2, 3, 4])
+        self.check_trace(self.folder / "log/cycle2.trace.json", [7])
+
+    def test_profile_of_several_sizes_and_schedules(self):
+        rows = self.profiled("segment", "--image", 32, "--batch", "2,4", "--schedule", "serial", "--skip-first", 2,
+                             "--wait", 0, "--warmup", 1, "--active", 1, "--repeat", 3, "--trace", "log/deep")
+        self.assertEqual([row["batch"] for row in rows], [2, 4])
+        for row in rows:
+            self.assertEqual((row["cycles"], row["steps"], row["overlap_pct"]), (3, 3, 0))
+            for cycle, step in enumerate([3, 5, 7], 1):
+                self.check_trace(self.folder / f"log/deep/segment_batchsize{row['batch']}/cycle{cycle}.trace.json", [step])
+        rows = self.profiled("classify", "--image", 32, "--batch", 2, "--wait", 0, "--warmup", 0, "--active", 2,
+                             "--repeat", 0, "--steps", 4)
+        self.assertEqual((rows[0]["cycles"], rows[0]["steps"]), (2, 4))
+        self.assertIn("not_warm", [finding["rule"] for finding in rows[0]["findings"]])
+        self.assertIn("augment", rows[0]["stage_ms"])
+        self.assertIsNone(rows[0]["traces"][0]["file"])
+
+    def test_profile_for_another_tool(self):
+        small = ("segment", "--image", 32, "--batch", 2, "--source", "none")
+        result = json.loads(self.succeed(*self.profile(*small, "--json", "-")).stdout)
+        self.assertEqual(result["rows"], [{"batch": 2, "source": "none", "cycles": 2, "steps": 6}])
+        self.assertIn("6 steps in 2 cycles, marked", self.succeed(*self.profile(*small)).stdout)
+        self.refuse(2, ["--source none", "--trace"], *self.profile(*small, "--trace", "log"))
+
+    def test_profile_cuts_a_trace_and_says_so(self):
+        arguments = ("segment", "--image", 32, "--batch", 1, "--active", 150, "--repeat", 1, "--shapes", "--with-path",
+                     "--trace", "log", "--trace-limit", 1, "--json", "-")
+        done = self.succeed("profile", *arguments, "--device", "host")
+        trace, = json.loads(done.stdout)["rows"][0]["traces"]
+        self.assertGreater(trace["dropped_events"], 0)
+        self.assertLessEqual((self.folder / trace["file"]).stat().st_size, 1 << 20)
+        self.assertIn(f"{trace['dropped_events']} events were dropped", done.stderr)
+        written = json.loads((self.folder / trace["file"]).read_text())
+        self.assertEqual(written["otherData"]["dropped_events"], trace["dropped_events"])
+
+    def test_profile_refuses(self):
+        small = ("segment", "--image", 32)
+        self.refuse(2, "no workload for 'profile'; allowed: segment, classify", "profile")
+        self.refuse(2, ["--steps 7", "number 7", "nothing would be recorded"], *self.profile(*small, "--steps", 7))
+        self.refuse(2, ["--repeat 0", "--steps N"], *self.profile(*small, "--repeat", 0))
+        self.refuse(2, ["--active", "0"], *self.profile(*small, "--active", 0))
+        self.refuse(2, ["--wait", "-1"], *self.profile(*small, "--wait", -1))
+        self.refuse(2, ["--memory", "--trace DIR"], *self.profile(*small, "--memory"))
+        self.refuse(2, ["graph", "not in this version"], *self.profile(*small, "--schedule", "graph"))
+        self.refuse(2, ["--source events", "host"], *self.profile(*small, "--source", "events"))
+        self.refuse(2, "not in this version", "profile", "resnet18")
+        (self.folder / "file").write_text("")
+        self.refuse(3, "--trace file/log", *self.profile(*small, "--trace", "file/log"))
 
     def test_bench_sees_a_wrong_bit(self):
         for scheme in ("torch", "he"):
@@ -1452,6 +1566,24 @@ for line in sys.stdin:
         self.assertEqual(out, "")
         self.assertEqual([path.name for path in (self.folder / "out").iterdir()], ["log.jsonl.new"])
         self.assertEqual(len((self.folder / "out/log.jsonl.new").read_text().splitlines()), steps)
+
+    def test_interrupt_of_a_profile_writes_what_there_is(self):
+        process = subprocess.Popen([PROGRAM, *map(str, self.profile(
+            "segment", "--image", 32, "--batch", 1, "--repeat", 0, "--steps", 10**9, "--wait", 0, "--warmup", 0,
+            "--active", 50, "--trace", "log"))], cwd=self.folder, text=True, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        self.wait_until((self.folder / "log/cycle2.trace.json").exists)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 130, err)
+        self.assertEqual(out, "")
+        traces = list((self.folder / "log").iterdir())
+        self.assertIn(f"tandem: interrupted; traces written: {len(traces)}", err)
+        for trace in traces:
+            self.assertEqual(trace.suffix, ".json")
+            json.loads(trace.read_text())
 
     def test_interrupt_while_scoring(self):
         process = subprocess.Popen([PROGRAM, *map(str, self.train("--out", "out", "--eval", 10**6))],

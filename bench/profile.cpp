@@ -1,0 +1,584 @@
+// SPDX-License-Identifier: Apache-2.0
+// `tandem profile`: where the time of a step goes, in scheduled cycles, with a trace of each.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cstring>
+#include <filesystem>
+#include <numeric>
+#include <optional>
+#include <tandem/engine/chrome_trace.hpp>
+#include <tandem/engine/error.hpp>
+#include <tandem/engine/nvtx.hpp>
+#include <tandem/engine/profile_memory.hpp>
+#include <tandem/engine/profile_schedule.hpp>
+#include <tandem/engine/profile_source.hpp>
+#include <tandem/engine/profile_summary.hpp>
+#include <utility>
+
+#include "common.hpp"
+#include "progress.hpp"
+#include "training.hpp"
+#include "workload.hpp"
+
+namespace tandem::program {
+namespace {
+
+constexpr std::size_t kMiB = std::size_t{1} << 20;
+constexpr std::size_t kTopKernels = 10;
+
+struct ProfileOptions {
+  ProfileOptions() { work.input = "loader"; }
+
+  WorkloadOptions work;
+  std::vector<std::int64_t> batches{8};
+  std::int64_t wait = 6, warmup = 1, active = 3, repeat = 2, skip_first = 0, steps = 0;
+  std::int64_t trace_limit = 64;  // MiB
+  std::string trace, source = "auto", json;
+  bool shapes = false, memory = false, with_path = false, quiet = false;
+};
+
+ProfileSchedule schedule_of(const ProfileOptions& options) {
+  const auto steps = [](std::int64_t value) { return static_cast<std::uint64_t>(value); };
+  ProfileSchedule schedule;
+  schedule.skip_first = steps(options.skip_first);
+  schedule.wait = steps(options.wait);
+  schedule.warmup = steps(options.warmup);
+  schedule.active = steps(options.active);
+  schedule.repeat = steps(options.repeat);
+  return schedule;
+}
+
+/// A trace that was written.
+struct CycleFile {
+  std::string file;
+  ProfileWindow window;
+  std::uint64_t events = 0, dropped = 0;
+};
+
+/// When a step's last stage, k = K - 1, ends, the host may have fed so many steps behind it.
+std::uint64_t steps_behind(const Plan& plan) {
+  return static_cast<std::uint64_t>(plan.window()) + plan.stages.size() - 1;
+}
+
+/// Follows the schedule through a run of one batch size: starts and stops the source, and makes a
+/// trace and a part of the summary of each cycle.
+///
+///   step      0 1 2 3 4 5 6 7 8 9 | 10 ...          wait 6, warmup 1, active 3
+///   action    . . . . . . w r r s | . . . . . . w ...
+///   source                [-------|-----------]      the steps behind the last recorded one keep
+///   cycle                   |-----|                  pipeline and host at work until it is done
+///
+/// Behind those, at most R + K + 1, the pipeline is drained, so that all that was recorded is
+/// there, and starts anew. Where fewer steps are between two cycles, their edges are those of a
+/// pipeline that fills and drains.
+class ProfileSession {
+ public:
+  struct Setup {
+    ProfileSchedule schedule;
+    std::uint64_t steps = 0;  // of the schedule; what comes behind belongs to no cycle
+    std::string folder;       // of the traces; empty: none are written
+    TraceOptions trace;
+    bool memory = false;
+    int multiprocessors = 0;
+  };
+
+  /// Without a source cycles are only marked, for another tool.
+  ProfileSession(Setup setup, ProfileSource* source, Recorder& recorder, Trainer& trainer)
+      : setup_(std::move(setup)),
+        source_(source),
+        recorder_(recorder),
+        trainer_(trainer),
+        tail_(steps_behind(trainer.scheduler().plan())),
+        host_lane_(recorder.lane("feeding thread")),
+        loading_(recorder.text("wait for a batch")),
+        issuing_(recorder.text("issue a step")) {}
+
+  void before_batch() {
+    const std::uint64_t now = profile_clock();
+    if (issuing_since_ != 0 && recording_) add(RecordKind::issuing, issuing_, issuing_since_, now);
+    issuing_since_ = 0;
+    loading_since_ = now;
+  }
+
+  void before_step() {
+    if (interrupted()) throw Error(ErrorCode::interrupted, "interrupted");
+    if (recording_) add(RecordKind::loading, loading_, loading_since_, profile_clock());
+    const ProfileAction action =
+        next_ < setup_.steps ? setup_.schedule.action_at(next_) : ProfileAction::none;
+    const bool recorded =
+        action == ProfileAction::record || action == ProfileAction::record_and_save;
+    if (!recorded) capture_.reset();
+    if (last_ && (action != ProfileAction::none ? !recorded || closed_ : behind_ == tail_)) {
+      trainer_.finish();
+      end_cycle();
+    }
+    if (action != ProfileAction::none && !recording_) {
+      if (source_ != nullptr) source_->start();
+      recording_ = true;
+    }
+    if (recorded) {
+      if (!first_) {
+        first_ = next_;
+        capture_.emplace(nvtx::Category::capture, "profile", next_);
+      }
+      last_ = next_;
+      closed_ = action == ProfileAction::record_and_save;
+    } else if (last_) {
+      ++behind_;
+    }
+    ++next_;
+    issuing_since_ = profile_clock();
+  }
+
+  /// When nothing is in flight: what is left of the last cycle.
+  void finish() {
+    capture_.reset();
+    if (last_) end_cycle();
+  }
+
+  const ProfileSummary& summary() const noexcept { return summary_; }
+  const std::vector<CycleFile>& files() const noexcept { return files_; }
+
+ private:
+  void add(RecordKind kind, TextId name, std::uint64_t begin, std::uint64_t end) {
+    Record record;
+    record.kind = kind;
+    record.name = name;
+    record.begin = begin;
+    record.end = end;
+    record.step = kind == RecordKind::issuing ? next_ - 1 : next_;
+    record.lane = host_lane_;
+    recorder_.add(record);
+  }
+
+  void end_cycle() {
+    const std::uint64_t first = *std::exchange(first_, {}), last = *std::exchange(last_, {});
+    recording_ = closed_ = false;
+    behind_ = 0;
+    if (source_ == nullptr) {
+      ++summary_.cycles;
+      summary_.steps += last - first + 1;
+      static_cast<void>(recorder_.take());  // of the feeding thread
+      return;
+    }
+    source_->stop();
+    const Recording recording = recorder_.take();
+    CycleFile cycle;
+    cycle.window = window_of(recording, first, last);
+    summary_.add(recording, cycle.window, setup_.multiprocessors);
+    if (!setup_.folder.empty()) {
+      std::vector<CounterSample> counters;
+      if (setup_.memory) counters = live_memory(recording, trainer_.scheduler().plan());
+      const TraceText text = chrome_trace(recording, cycle.window, counters, setup_.trace);
+      cycle.file = fmt::format("{}/cycle{}.trace.json", setup_.folder, files_.size() + 1);
+      cycle.events = text.events;
+      cycle.dropped = text.dropped;
+      write_file(cycle.file, text.json);
+    }
+    files_.push_back(std::move(cycle));
+  }
+
+  const Setup setup_;
+  ProfileSource* const source_;
+  Recorder& recorder_;
+  Trainer& trainer_;
+  const std::uint64_t tail_;  // steps behind a cycle that belong to none
+  const int host_lane_;
+  const TextId loading_, issuing_;
+
+  std::uint64_t next_ = 0;                     // step to be fed
+  std::optional<std::uint64_t> first_, last_;  // of the cycle's recorded steps, fed so far
+  bool closed_ = false;                        // the cycle has all its steps
+  std::uint64_t behind_ = 0;                   // steps fed behind the cycle's last
+  bool recording_ = false;
+  std::uint64_t loading_since_ = 0, issuing_since_ = 0;
+  std::optional<nvtx::Range> capture_;
+  ProfileSummary summary_;
+  std::vector<CycleFile> files_;
+};
+
+// --- results
+
+Json milliseconds_a_step(std::uint64_t nanoseconds, const ProfileSummary& s) {
+  return 1e-6 * static_cast<double>(nanoseconds) / static_cast<double>(s.steps);
+}
+
+/// The kinds of the split, with the names that users know.
+constexpr std::pair<RecordKind, const char*> kSplit[] = {
+    {RecordKind::kernel, "kernel"},       {RecordKind::copy, "copy"},
+    {RecordKind::memset, "memset"},       {RecordKind::runtime, "runtime"},
+    {RecordKind::loading, "data_loader"}, {RecordKind::issuing, "host"}};
+
+Json memory_json(const Scheduler& scheduler) {
+  Json parts = Json::array();
+  for (const MemoryPart& part : memory_parts(scheduler.plan(), scheduler.memory()))
+    parts.push_back({{"purpose", part.purpose}, {"bytes", part.bytes}, {"pinned", part.pinned}});
+  return {{"device_bytes", scheduler.memory().device_bytes},
+          {"pinned_bytes", scheduler.memory().pinned_bytes},
+          {"parts", parts}};
+}
+
+Json make_row(const ProfileSession& session, std::int64_t batch) {
+  const ProfileSummary& s = session.summary();
+  Json row;
+  row["batch"] = batch;
+  row["cycles"] = s.cycles;
+  row["steps"] = s.steps;
+  row["step_ms"] = milliseconds_a_step(s.wall, s);
+  Json split = Json::object(), hidden = Json::object();
+  for (const auto& [kind, name] : kSplit) {
+    const auto k = static_cast<std::size_t>(kind);
+    split[name] = milliseconds_a_step(s.split[k], s);
+    hidden[name] = milliseconds_a_step(s.under_way[k] - s.split[k], s);
+  }
+  split["rest"] = milliseconds_a_step(s.rest, s);
+  row["split_ms"] = split;
+  row["hidden_ms"] = hidden;
+  row["kernel_busy_pct"] = s.kernel_busy_percent();
+  row["overlap_pct"] = s.overlap_percent();
+  row["sm_fill_pct"] = s.fill_known ? Json(s.sm_fill_percent()) : Json(nullptr);
+  Json stages = Json::object();
+  for (std::size_t i = 0; i < s.stages.size(); ++i)
+    stages[s.stages[i]] = milliseconds_a_step(s.stage[i], s);
+  row["stage_ms"] = stages;
+  row["top_kernels"] = Json::array();
+  for (const auto& [name, times] : top_kernels(s, kTopKernels))
+    row["top_kernels"].push_back(
+        {{"name", name},
+         {"count_per_step", static_cast<double>(times.count) / static_cast<double>(s.steps)},
+         {"ms_per_step", milliseconds_a_step(times.nanoseconds, s)},
+         {"mean_us",
+          1e-3 * static_cast<double>(times.nanoseconds) / static_cast<double>(times.count)}});
+  row["records"] = s.records;
+  row["dropped_records"] = s.dropped;
+  row["traces"] = Json::array();
+  for (const CycleFile& cycle : session.files())
+    row["traces"].push_back({{"file", cycle.file.empty() ? Json(nullptr) : Json(cycle.file)},
+                             {"first_step", cycle.window.first_step},
+                             {"last_step", cycle.window.last_step},
+                             {"events", cycle.events},
+                             {"dropped_events", cycle.dropped}});
+  return row;
+}
+
+void print_row(const Json& row) {
+  const double step = row["step_ms"];
+  const auto line = [&](const std::string& name, double ms, const std::string& behind = {}) {
+    fmt::print("  {:<24}{:>10.3f} ms{:>8.1f} %{}\n", name, ms, 100 * ms / step, behind);
+  };
+  fmt::print("batch {}: {} steps in {} cycles, seen by {}\n", row["batch"].dump(),
+             row["steps"].dump(), row["cycles"].dump(), row["source"].get<std::string>());
+  line("step", step,
+       row["plain_step_ms"].is_null()
+           ? ""
+           : fmt::format("   ({:.3f} ms without profiling)", row["plain_step_ms"].get<double>()));
+  for (const auto& [name, ms] : row["split_ms"].items()) {
+    const double hidden = row["hidden_ms"].value(name, 0.0);
+    line("  " + name, ms, hidden > 0 ? fmt::format("   and {:.3f} ms hidden", hidden) : "");
+  }
+  fmt::print("  stages:");
+  for (const auto& [name, ms] : row["stage_ms"].items())
+    fmt::print(" {} {:.3f} ms", name, ms.get<double>());
+  fmt::print("\n");
+  const auto percent = [&](const char* label, const char* key, const char* reason) {
+    if (row[key].is_null()) {
+      fmt::print("  {:<24}not known: {}\n", label, row[reason].get<std::string>());
+    } else {
+      fmt::print("  {:<24}{:>10.1f} %\n", label, row[key].get<double>());
+    }
+  };
+  percent("kernel-busy", "kernel_busy_pct", "");
+  percent("two or more streams", "overlap_pct", "");
+  percent("SM fill", "sm_fill_pct", "sm_fill_reason");
+  percent("NVML's counter", "nvml_util_pct", "nvml_util_reason");
+  fmt::print("  memory: {:.1f} MiB on the device, {:.1f} MiB pinned\n",
+             row["memory"]["device_bytes"].get<double>() / kMiB,
+             row["memory"]["pinned_bytes"].get<double>() / kMiB);
+  for (const Json& part : row["memory"]["parts"])
+    fmt::print("    {:<24}{:>10.2f} MiB{}\n", part["purpose"].get<std::string>(),
+               part["bytes"].get<double>() / kMiB, part["pinned"].get<bool>() ? "  pinned" : "");
+  fmt::print("  {:<30}{:>10}{:>10}{:>10}\n", "kernels, longest first", "ms a step", "calls",
+             "mean us");
+  for (const Json& kernel : row["top_kernels"]) {
+    std::string name = kernel["name"];
+    constexpr std::size_t kMostName = 60;
+    if (name.size() > kMostName) name = name.substr(0, kMostName - 3) + "...";
+    fmt::print("    {:<28}{:>10.3f}{:>10.1f}{:>10.1f}\n", name, kernel["ms_per_step"].get<double>(),
+               kernel["count_per_step"].get<double>(), kernel["mean_us"].get<double>());
+  }
+  if (row["findings"].empty()) fmt::print("  no finding\n");
+  for (const Json& finding : row["findings"])
+    fmt::print("  {}: {}\n", finding["rule"].get<std::string>(),
+               finding["text"].get<std::string>());
+  for (const Json& trace : row["traces"])
+    if (!trace["file"].is_null())
+      fmt::print("  trace of steps {} to {}: {}\n", trace["first_step"].dump(),
+                 trace["last_step"].dump(), trace["file"].get<std::string>());
+}
+
+void print_result(const Json& json) {
+  for (const Json& row : json["rows"])
+    if (row["source"] == "none")
+      fmt::print("batch {}: {} steps in {} cycles, marked with the range 'profile'\n",
+                 row["batch"].dump(), row["steps"].dump(), row["cycles"].dump());
+    else
+      print_row(row);
+  if (json["rows"].front()["source"] == "none") return;
+  fmt::print(
+      "step: wall time of the recorded steps in the steady state. Each moment of it counts for the "
+      "first\nthat is under way of: kernel, copy, memset, runtime (calls that queue work), "
+      "data_loader (the next\nbatch is waited for), host (a step is issued), rest. hidden: under "
+      "way, behind one before it.\n"
+      "kernel-busy: a kernel runs on any stream. SM fill: blocks over multiprocessors, weighted by "
+      "time.\nNVML's counter: of the driver, over the whole run. No one of them says that the "
+      "device is full.\n");
+}
+
+// --- a run
+
+/// A name that is good for a file.
+std::string file_name(std::string name) {
+  for (char& c : name)
+    if (std::isalnum(static_cast<unsigned char>(c)) == 0 && std::strchr("._-", c) == nullptr)
+      c = '_';
+  return name;
+}
+
+/// Where the traces of a batch size go; made if it is not there.
+std::string trace_folder(const ProfileOptions& options, const std::string& workload,
+                         std::int64_t batch) {
+  if (options.trace.empty()) return {};
+  std::string folder = options.trace;
+  if (options.batches.size() > 1)
+    folder += fmt::format("/{}_batchsize{}", file_name(workload), batch);
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error)
+    throw Error(ErrorCode::data,
+                fmt::format("--trace {}: cannot be made: {}", folder, error.message()));
+  check_writable("--trace", folder + "/cycle1.trace.json");
+  return folder;
+}
+
+Json profile_batch(const ProfileOptions& options, const Device& device, const Workload& workload,
+                   std::int64_t batch, std::uint64_t steps) {
+  const ProbeJob& job = workload.job;
+  EngineConfig config = job.config;
+  config.batch = batch;
+  const std::string folder = trace_folder(options, workload.name, batch);
+  const std::size_t free_bytes = free_memory(device);
+  const Plan plan = plan_training(config);
+
+  std::vector<std::string> stages;
+  for (const Stage& stage : plan.stages) stages.push_back(stage.name);
+  Recorder recorder(std::move(stages));
+  const ProfileView view = make_profile_view(device, options.source, recorder, options.shapes);
+  if (!view.warning.empty() && batch == options.batches.front())  // once
+    say(fmt::format("warning: {}\n", view.warning));
+  const std::unique_ptr<Backend> backend = make_backend(device, view.source.get());
+  const std::uint64_t all_steps = steps + steps_behind(plan);
+  Progress progress(fmt::format("profile batch {}", batch), all_steps, options.quiet);
+  std::uint64_t done = 0;
+  Trainer trainer(*backend, config, [&](const StepResult&) { progress.update(++done, ""); });
+  trainer.set_frozen(job.frozen);
+  trainer.set_trained(job.trained);
+  LoaderOptions loader = job.loader;
+  loader.batch = batch;
+  if (config.input_memory == MemoryKind::device) fill_inputs(trainer, config, job.data, loader);
+
+  ProfileSession::Setup setup;
+  setup.schedule = schedule_of(options);
+  setup.steps = steps;
+  setup.folder = folder;
+  setup.trace.device = device.is_cuda() ? fmt::format("{} {}", device.name, device.gpu) : "host";
+  setup.trace.paths = options.with_path;
+  setup.trace.most_bytes = static_cast<std::size_t>(options.trace_limit) * kMiB;
+  setup.memory = options.memory;
+  setup.multiprocessors = device.multiprocessors;
+  ProfileSession session(setup, view.source.get(), recorder, trainer);
+  GpuReadings nvml(device, 0);
+  loader.steps = all_steps;
+  try {
+    run_steps(
+        trainer, config, job.data, loader,
+        [&] {
+          session.before_step();
+          nvml.on_step();
+        },
+        [&] { session.before_batch(); });
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::interrupted) throw;
+    trainer.finish();
+    session.finish();
+    throw Error(ErrorCode::interrupted, fmt::format("interrupted; traces written: {}",
+                                                    folder.empty() ? 0 : session.files().size()));
+  }
+  session.finish();
+
+  if (view.source == nullptr)
+    return {{"batch", batch},
+            {"source", "none"},
+            {"cycles", session.summary().cycles},
+            {"steps", session.summary().steps}};
+  Json row = make_row(session, batch);
+  row["source"] = view.source->name();
+  row["source_note"] = view.warning.empty() ? Json(nullptr) : Json(view.warning);
+  row["plain_step_ms"] = nullptr;
+  if (row["sm_fill_pct"].is_null())
+    row["sm_fill_reason"] =
+        device.is_cuda() ? "not every kernel told its blocks" : "the host backend uses no GPU";
+  row["sm_clock_mhz"] = nvml.sm_clock();
+  row["memory_clock_mhz"] = nvml.memory_clock();
+  row["plan_hash"] = full_plan_hash(plan, *backend);
+  row["nvml_util_pct"] = nvml.utilisation();
+  if (row["nvml_util_pct"].is_null()) row["nvml_util_reason"] = nvml.reason();
+  row["memory"] = memory_json(trainer.scheduler());
+  ProfileFacts facts;
+  facts.gpu = device.is_cuda();
+  facts.overlap = config.scheduler.schedule != Schedule::serial;
+  facts.strict_products = config.precision == Precision::fp32;
+  facts.memory_needed = memory_need(device, plan, config.scheduler);
+  facts.memory_there = free_bytes;
+  row["findings"] = Json::array();
+  for (const Finding& finding : findings_of(session.summary(), facts))
+    row["findings"].push_back({{"rule", finding.rule}, {"text", finding.text}});
+  return row;
+}
+
+/// Seconds a step without a listener, over as many steps as were recorded, at least 5.
+double plain_step_seconds(const Device& device, const ProbeJob& job, std::int64_t batch,
+                          const ProfileSchedule& schedule, std::uint64_t steps) {
+  constexpr std::int64_t kWarmup = 5, kFewest = 5, kMost = 100;
+  const std::int64_t measured =
+      std::clamp(static_cast<std::int64_t>(schedule.recorded(steps)), kFewest, kMost);
+  TrainingProbe probe(device, job, [](std::int64_t) {});
+  const BatchTrial trial = probe.run(batch, kWarmup, measured);
+  return std::accumulate(trial.step_seconds.begin(), trial.step_seconds.end(), 0.0) /
+         static_cast<double>(trial.step_seconds.size());
+}
+
+void check(const ProfileOptions& options, const ProfileSchedule& schedule, std::uint64_t steps) {
+  if (steps == 0)
+    throw Error(ErrorCode::usage,
+                "--repeat 0 goes on to the end of the run; --steps N says where that is");
+  if (schedule.recorded(steps) == 0)
+    throw Error(ErrorCode::usage,
+                fmt::format("--steps {} ends before the first recorded step, number {} (behind "
+                            "--skip-first, --wait and --warmup): nothing would be recorded",
+                            steps, schedule.skip_first + schedule.wait + schedule.warmup));
+  if (options.source == "none" && !options.trace.empty())
+    throw Error(ErrorCode::usage, "--source none records nothing that --trace could write");
+  if (options.trace.empty())
+    for (const auto& [name, given] :
+         {std::pair("--memory", options.memory), std::pair("--with-path", options.with_path),
+          std::pair("--shapes", options.shapes)})
+      if (given)
+        throw Error(ErrorCode::usage,
+                    fmt::format("{} is for the trace: --trace DIR says where it goes", name));
+}
+
+void run(const ProfileOptions& options, const Options& declared, MakeWorkload make_workload) {
+  const ProfileSchedule schedule = schedule_of(options);
+  const std::uint64_t steps =
+      options.steps > 0 ? static_cast<std::uint64_t>(options.steps) : schedule.steps();
+  check(options, schedule, steps);
+  const Device device = open_device(options.work.device, options.work.plan);
+  if (options.source == "events" && !device.is_cuda())
+    throw Error(ErrorCode::usage,
+                fmt::format("--source events: only a GPU has them; this runs on the host ({})",
+                            device.reason));
+  if (!options.json.empty() && options.json != "-") check_writable("--json", options.json);
+  const Workload workload = complete_workload(options.work, device, make_workload);
+  const EngineConfig& config = workload.job.config;
+  if (!options.quiet)
+    announce(device, stream_count(plan_training(config), config.scheduler.schedule));
+  watch_interrupt();
+
+  Json json;
+  json["schema"] = 1;
+  json["command"] = "profile";
+  json["environment"] = environment();
+  json["config"] = declared.effective();
+  json["workload"] = workload.name;
+  json["device"] = device.name;
+  json["gpu"] = device.is_cuda() ? Json(device.gpu) : Json(nullptr);
+  json["driver"] = device.is_cuda() ? Json(device.driver) : Json(nullptr);
+  json["image"] = config.image;
+  json["rows"] = Json::array();
+  for (const std::int64_t batch : options.batches) {
+    Json row = profile_batch(options, device, workload, batch, steps);
+    if (row.contains("traces")) {
+      row["plain_step_ms"] = 1e3 * plain_step_seconds(device, workload.job, batch, schedule, steps);
+      for (const Json& trace : row["traces"])
+        if (trace["dropped_events"] > 0 && !options.quiet)
+          say(fmt::format("warning: {}: {} events were dropped for --trace-limit {} MiB\n",
+                          trace["file"].get<std::string>(), trace["dropped_events"].dump(),
+                          options.trace_limit));
+    }
+    json["rows"].push_back(std::move(row));
+  }
+  write_json(options.json, json);
+  if (options.json != "-") print_result(json);
+}
+
+void add_profile_options(Options& options, ProfileOptions& o) {
+  options.numbers("--batch", o.batches, 1, kMaxBatch,
+                  "samples a step; of several sizes each is profiled, with a folder of its own");
+  options.number("--skip-first", o.skip_first, 0, 1'000'000, "steps before the first cycle");
+  options.number(
+      "--wait", o.wait, 0, 1'000'000,
+      "steps of a cycle before its warm-up; with 6 or more its edges are in the steady state");
+  options.number("--warmup", o.warmup, 0, 1'000'000,
+                 "steps that are seen but not counted, before the recorded ones of a cycle");
+  options.number("--active", o.active, 1, 100'000, "recorded steps of a cycle");
+  options.number("--repeat", o.repeat, 0, 1'000'000, "cycles; 0: to the end of --steps");
+  options.number("--steps", o.steps, 1, 1'000'000'000, "end of the run, also within a cycle")
+      ->default_str("the end of the last cycle");
+  options.text("--trace", o.trace, "DIR", "a trace of each cycle, for Perfetto, in this folder");
+  options.number("--trace-limit", o.trace_limit, 1, 1024,
+                 "MiB of a trace; what comes later is left out and counted");
+  options.flag("--shapes", o.shapes, "shapes of every operation's operands in the trace");
+  options.flag("--memory", o.memory, "curves of the scratch memory in use in the trace");
+  options.flag("--with-path", o.with_path, "stage and operation of every kernel in the trace");
+  options.choice("--source", o.source, {"auto", "events", "none"},
+                 "how a GPU is seen: by CUPTI where it can be had, or by timed events; none: the "
+                 "cycles are only marked, for another tool");
+  add_training_options(options, o.work, {"serial", "overlap"}, {"graph", "auto"});
+  options.number("--seed", o.work.seed, 0, INT64_MAX, "of weights and data");
+  options.text("--json", o.json, "FILE|-", "the summary with the environment, as JSON");
+  options.flag("--quiet", o.quiet, "no progress and no notes on standard error");
+}
+
+void add_workload(CLI::App& profile, Command& selected, const char* name, const char* help,
+                  MakeWorkload make) {
+  CLI::App* app = profile.add_subcommand(name, help);
+  auto values = std::make_shared<ProfileOptions>();
+  auto options = std::make_shared<Options>(*app);
+  add_network_options(*options, values->work, std::strcmp(name, "classify") == 0);
+  add_profile_options(*options, *values);
+  app->callback([&selected, values, options, make] {
+    selected = [values, options, make] { run(*values, *options, make); };
+  });
+}
+
+}  // namespace
+
+void add_profile(CLI::App& root, Command& selected) {
+  CLI::App* app = root.add_subcommand(
+      "profile", "Records some steps: where their time goes, a trace, what to do about it");
+  add_workload(*app, selected, "segment", "Partial training of the segmenter", segment_workload);
+  add_workload(*app, selected, "classify", "Training of the classifier on augmented pictures",
+               classify_workload);
+  add_later_command(*app, "resnet18");
+  auto values = std::make_shared<ProfileOptions>();
+  auto options = std::make_shared<Options>(*app);
+  CLI::Option* model = options->text("--model", values->work.model, "FILE",
+                                     "a network of your own, as JSON, in place of a name");
+  add_profile_options(*options, *values);
+  choose_model(*app, model, selected,
+               [values, options] { run(*values, *options, model_workload); });
+}
+
+}  // namespace tandem::program

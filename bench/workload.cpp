@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "workload.hpp"
+
+#include <tandem/engine/error.hpp>
+#include <tandem/models/model_json.hpp>
+
+#include "published.hpp"
+#include "training.hpp"
+
+namespace tandem::program {
+
+Workload segment_workload(const WorkloadOptions& options) {
+  Workload workload;
+  workload.name = "segment";
+  workload.job.config = segmenter_config(options.image, options.classes, 1);
+  workload.job.data = make_synthetic(options.image, options.classes, options.seed_value());
+  return workload;
+}
+
+Workload classify_workload(const WorkloadOptions& options) {
+  Workload workload;
+  workload.name = "classify";
+  EngineConfig& config = workload.job.config;
+  config = published_classifier(options.image, options.classes, 1);
+  workload.job.data = make_synthetic_classes(options.image, options.classes, options.seed_value());
+  if (options.augment == "none") {
+    config.augment.reset();
+    return workload;
+  }
+  config.augment_on_cpu = options.augment == "cpu";
+  if (config.augment_on_cpu && options.input == "device")
+    throw Error(ErrorCode::usage,
+                "--augment cpu is done by loader threads; --input device has none");
+  workload.job.loader.augment = LoaderAugment{*config.augment, AugmentRanges{},
+                                              options.seed_value(), config.augment_on_cpu, false};
+  return workload;
+}
+
+Workload model_workload(const WorkloadOptions& options) {
+  const Model model = read_model(options.model);
+  const std::int64_t classes = model.trained.out_channels();
+  Workload workload;
+  workload.name = model.name;
+  EngineConfig& config = workload.job.config;
+  config.frozen = model.frozen;
+  config.trained = model.trained;
+  config.image = model.image;
+  config.features = model.features;
+  const Labels labels = labels_of(model, options.model);
+  if (model.features > 0)
+    workload.job.data = make_synthetic_rows(model.features, classes, options.seed_value());
+  else if (labels == Labels::pixels)
+    workload.job.data = make_synthetic(model.image, classes, options.seed_value());
+  else
+    workload.job.data = make_synthetic_classes(model.image, classes, options.seed_value());
+  return workload;
+}
+
+Workload complete_workload(const WorkloadOptions& options, const Device& device,
+                           MakeWorkload make) {
+  Workload workload = make(options);
+  ProbeJob& job = workload.job;
+  EngineConfig& config = job.config;
+  config.precision = precision(options.precision, device);
+  config.scheduler.schedule = schedule(options.schedule);
+  config.scheduler.side_lanes = side_lanes(options.side_lanes, device);
+  config.fuse = fuse_options(options.fuse);
+  config.momentum = options.momentum != 0;
+  config.slots = static_cast<int>(options.slots);
+  config.input_memory = options.input == "device" ? MemoryKind::device : MemoryKind::pinned;
+  job.frozen = initialise(config.frozen, InitScheme::he, options.seed_value(), 0);
+  job.trained = initialise(config.trained, InitScheme::he, options.seed_value(), 1);
+  // The learning rate stays 0: random labels teach nothing, and the arithmetic is the same.
+  job.loader.momentum = static_cast<float>(options.momentum);
+  job.loader.workers = static_cast<int>(options.workers);
+  job.loader.classes = job.data->classes();
+  return workload;
+}
+
+void add_network_options(Options& options, WorkloadOptions& values, bool augments) {
+  options.image(values.image);
+  options.number("--classes", values.classes, 2, 254, "classes");
+  if (augments)
+    options.choice("--augment", values.augment, {"none", "cpu", "gpu"},
+                   "no augmentation, in the loader's threads, or as a stage of its own");
+}
+
+void add_training_options(Options& options, WorkloadOptions& values,
+                          const std::vector<std::string>& schedules,
+                          const std::vector<std::string>& later) {
+  options.choice("--schedule", values.schedule, schedules,
+                 "order of the stages; graph: overlap, captured once and launched", later);
+  add_side_lanes_option(options, values.side_lanes);
+  add_fuse_option(options, values.fuse);
+  add_precision_option(options, values.precision);
+  options.real("--momentum", values.momentum, 0, 1, "factor of the old velocity; 0: none is kept");
+  options.choice("--input", values.input, {"loader", "device"},
+                 "loader threads, or a few batches that already lie on the device");
+  options.number("--workers", values.workers, 1, 256, "loader threads");
+  options.number("--slots", values.slots, 1, 16, "batches that may wait between two stages");
+  add_device_option(options, values.device);
+  add_plan_option(options, values.plan);
+}
+
+}  // namespace tandem::program

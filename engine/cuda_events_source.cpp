@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cuda_runtime_api.h>
+#include <fmt/format.h>
+
+#include <atomic>
+#include <deque>
+#include <future>
+#include <mutex>
+#include <tandem/engine/cuda_events_source.hpp>
+#include <tandem/engine/cuda_handles.hpp>
+#include <tandem/engine/error.hpp>
+#include <tandem/kernels/check.hpp>
+#include <utility>
+#include <vector>
+
+namespace tandem {
+namespace {
+
+CudaEventHandle timed_event() {
+  cudaEvent_t event = nullptr;
+  TANDEM_CUDA_TRY(cudaEventCreate(&event));
+  return CudaEventHandle::adopt(event);
+}
+
+class EventsSource final : public ProfileSource {
+ public:
+  EventsSource(int device, Recorder& recorder, bool shapes)
+      : device_(device), recorder_(recorder), shapes_(shapes) {
+    on_device([&] {
+      cudaStream_t stream = nullptr;
+      TANDEM_CUDA_TRY(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+      clock_stream_ = CudaStreamHandle::adopt(stream);
+      start_ = timed_event();
+    });
+  }
+
+  const char* name() const noexcept override { return "events"; }
+
+  void start() override {
+    on_device([&] {
+      TANDEM_CUDA_TRY(cudaEventRecord(start_.get(), clock_stream_.get()));
+      TANDEM_CUDA_TRY(cudaEventSynchronize(start_.get()));
+      started_ = profile_clock();
+    });
+    recording_.store(true, std::memory_order_relaxed);
+  }
+
+  void stop() override {
+    recording_.store(false, std::memory_order_relaxed);
+    const std::lock_guard lock(mutex_);
+    on_device([&] {
+      for (const Timed& timed : timed_) {
+        Record record = timed.record;
+        record.begin = time_of(events_[timed.event]);
+        record.end = time_of(events_[timed.event + 1]);
+        recorder_.add(record);
+      }
+    });
+    timed_.clear();
+    used_ = 0;
+    recorder_.drop(std::exchange(lost_, 0));
+  }
+
+  int stream_created(std::string_view name, void* native) override {
+    const std::lock_guard lock(mutex_);
+    const int lane = recorder_.lane(name);
+    streams_.resize(static_cast<std::size_t>(lane) + 1);
+    streams_.back() = static_cast<cudaStream_t>(native);
+    return lane;
+  }
+
+  /// 1 + index of the operation's first event.
+  std::uint64_t begin(int stream, const BoundOperation& bound) noexcept override {
+    if (!recording_.load(std::memory_order_relaxed)) return 0;
+    const std::lock_guard lock(mutex_);
+    try {
+      if (used_ == 2 * Recorder::kMostRecords) return lose();
+      while (events_.size() < used_ + 2) events_.push_back(timed_event());
+      Timed timed{describe(bound, shapes_, recorder_), used_};
+      timed.record.lane = stream;
+      TANDEM_CUDA_TRY(cudaEventRecord(events_[used_].get(), native(stream)));
+      timed_.push_back(timed);
+      used_ += 2;
+      return timed.event + 1;
+    } catch (const std::exception&) {
+      return lose();
+    }
+  }
+
+  void end(int stream, const BoundOperation&, std::uint64_t begun) noexcept override {
+    if (begun == 0) return;
+    const std::lock_guard lock(mutex_);
+    // If it fails, so does reading its time, at stop().
+    cudaEventRecord(events_[begun].get(), native(stream));
+  }
+
+ private:
+  struct Timed {
+    Record record;
+    std::size_t event = 0;  // and the next
+  };
+
+  std::uint64_t lose() noexcept {
+    ++lost_;
+    return 0;
+  }
+
+  cudaStream_t native(int stream) const { return streams_[static_cast<std::size_t>(stream)]; }
+
+  std::uint64_t time_of(const CudaEventHandle& event) const {
+    float ms = 0;
+    TANDEM_CUDA_TRY(cudaEventElapsedTime(&ms, start_.get(), event.get()));
+    return started_ + static_cast<std::uint64_t>(1e6 * static_cast<double>(ms));
+  }
+
+  /// In a thread of its own, with the device current there: the caller's current device and last
+  /// error stay as they are.
+  template <class Body>
+  void on_device(Body body) {
+    try {
+      std::async(std::launch::async, [&] {
+        TANDEM_CUDA_TRY(cudaSetDevice(device_));
+        body();
+      }).get();
+    } catch (const CudaError& error) {
+      throw Error(ErrorCode::run_failed, fmt::format("timing operations: {}", error.what()));
+    }
+  }
+
+  const int device_;
+  Recorder& recorder_;
+  const bool shapes_;
+  CudaStreamHandle clock_stream_;
+  CudaEventHandle start_;
+  std::uint64_t started_ = 0;  // when start_ had happened
+  std::atomic<bool> recording_{false};
+
+  std::mutex mutex_;
+  std::vector<cudaStream_t> streams_;  // by lane
+  std::deque<CudaEventHandle> events_;
+  std::size_t used_ = 0;
+  std::vector<Timed> timed_;
+  std::uint64_t lost_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<ProfileSource> make_cuda_events_source(int device, Recorder& recorder,
+                                                       bool shapes) {
+  return std::make_unique<EventsSource>(device, recorder, shapes);
+}
+
+}  // namespace tandem
