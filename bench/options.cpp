@@ -289,9 +289,11 @@ Json Options::effective() const {
 }
 
 CLI::Option* add_fuse_option(Options& options, std::vector<std::string>& fuse) {
-  return options.choices("--fuse", fuse, {"all", "none", "pointwise", "update", "many", "head"},
+  return options.choices("--fuse", fuse,
+                         {"all", "none", "pointwise", "update", "many", "head", "products"},
                          "what is put together: bias with ReLU, SGD with the product that makes a "
-                         "gradient, the updates that are left, the 3x3 layer with the loss");
+                         "gradient, the updates that are left, the 3x3 layer with the loss; "
+                         "products: kernels of our own where a library's are slow");
 }
 
 FuseOptions fuse_options(const std::vector<std::string>& names) {
@@ -305,6 +307,7 @@ FuseOptions fuse_options(const std::vector<std::string>& names) {
     options.update |= name == "update" || name == "all";
     options.many |= name == "many" || name == "all";
     options.head |= name == "head" || name == "all";
+    options.products |= name == "products" || name == "all";
   }
   return options;
 }

@@ -260,6 +260,23 @@ void fuse_many(Operations& operations) {
   operations = std::move(rest);
 }
 
+/// Which of them a kernel takes is the backend's to know: it depends on sizes and type.
+void prefer_own_kernels(Operations& operations) {
+  for (Operation& operation : operations) {
+    switch (operation.kind) {
+      case OpKind::conv1x1_forward:
+      case OpKind::conv1x1_backward_weights:
+      case OpKind::conv1x1_update:
+      case OpKind::conv2x2_update:
+      case OpKind::tconv2x2_update:
+        operation.own_kernel = true;
+        break;
+      default:
+        break;
+    }
+  }
+}
+
 std::set<BufferId> used_buffers(const Plan& plan) {
   std::set<BufferId> used;
   for (const Stage& stage : plan.stages)
@@ -278,6 +295,7 @@ Plan fuse(Plan plan, const FuseOptions& options) {
     if (options.pointwise) fuse_pointwise(stage.operations);
     if (options.update) fuse_updates(stage.operations);
     if (options.many) fuse_many(stage.operations);
+    if (options.products) prefer_own_kernels(stage.operations);
   }
   for (const BufferId buffer : used_buffers(plan)) released.erase(buffer);
   for (const BufferId buffer : released) plan.buffers[static_cast<std::size_t>(buffer)].bytes = 0;

@@ -23,9 +23,13 @@ struct FuseOptions {
   /// bf16, f64 or with products in TF32; not in strict f32, which the tensor cores cannot do.
   bool head = false;
 
-  bool any() const noexcept { return pointwise || update || many || head; }
+  /// Products that a library does badly by kernels of our own, where the backend has one for the
+  /// sizes: 1x1 layers of few channels, and updates of wide layers from few pixels.
+  bool products = false;
+
+  bool any() const noexcept { return pointwise || update || many || head || products; }
 };
-inline constexpr FuseOptions kFuseAll{true, true, true, true};
+inline constexpr FuseOptions kFuseAll{true, true, true, true, true};
 
 /// The plan with what the options ask for. An update moves behind the last reader of its weight
 /// (the gradient of the layer's input); a pattern whose operands something between its parts

@@ -139,12 +139,13 @@ struct Operation {
   std::vector<Operand> operands;
   Lane lane = Lane::main;
   Math math = Math::strict;
-  float scale = 1.0f;      ///< u8_to_float
-  AugmentSpec augment;     ///< augment
-  bool plain = false;      ///< augment: one kernel a part, also where one could do it all
-  int ignore_label = 255;  ///< softmax_cross_entropy, binary_cross_entropy
-  float l2 = 0;            ///< l2_penalty
-  Callable callable;       ///< callable
+  bool own_kernel = false;  ///< products: not by the library where a kernel of ours takes the sizes
+  float scale = 1.0f;       ///< u8_to_float
+  AugmentSpec augment;      ///< augment
+  bool plain = false;       ///< augment: one kernel a part, also where one could do it all
+  int ignore_label = 255;   ///< softmax_cross_entropy, binary_cross_entropy
+  float l2 = 0;             ///< l2_penalty
+  Callable callable;        ///< callable
 };
 
 /// Most operands an operation may have.

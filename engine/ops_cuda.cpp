@@ -113,9 +113,10 @@ std::optional<MatmulCall> as_matmul(const Operation& op) {
 
 /// The sizes of an update that a kernel of our own does, with the copy of the weights; all others
 /// are a product of the library and a cast.
-std::optional<WeightUpdateShape> as_weight_update(const MatmulProblem& problem) {
+std::optional<WeightUpdateShape> as_weight_update(const Operation& op,
+                                                  const MatmulProblem& problem) {
   const WeightUpdateShape shape{problem.m, problem.n, problem.k};
-  if (!problem.update || problem.in != DType::bf16 || !weight_update_takes(shape))
+  if (!op.own_kernel || !problem.update || problem.in != DType::bf16 || !weight_update_takes(shape))
     return std::nullopt;
   return shape;
 }
@@ -125,7 +126,7 @@ void run_matmul(const Operation& op, const MatmulCall& call, void* const* p, con
   if (!call.problem.update) return lane.algorithms->matmul(lane, call.problem, a, b, p[call.c]);
   const auto* header = as<BatchHeader>(p[0]);
   auto* copy = has_copy(op) ? as<bf16>(p[4]) : nullptr;
-  if (const auto shape = as_weight_update(call.problem))
+  if (const auto shape = as_weight_update(op, call.problem))
     return cuda::weight_update(*shape, header, static_cast<const bf16*>(a),
                                static_cast<const bf16*>(b), as<float>(p[call.c]), copy,
                                lane.stream);
@@ -138,7 +139,7 @@ void run_matmul(const Operation& op, const MatmulCall& call, void* const* p, con
 std::optional<Conv1x1FewShape> as_conv1x1_few(const Operation& op) {
   const auto shape_if_taken = [&](std::size_t x, std::size_t y) -> std::optional<Conv1x1FewShape> {
     const Conv1x1FewShape shape{desc(op, x).pixels(), desc(op, x).c, desc(op, y).c};
-    if (!conv1x1_few_takes(shape)) return std::nullopt;
+    if (!op.own_kernel || !conv1x1_few_takes(shape)) return std::nullopt;
     return shape;
   };
   switch (op.kind) {
@@ -261,7 +262,7 @@ void run_conv3x3(const Operation& op, const ConvCall& call, void* const* p, cons
 
 void choose_algorithms(const Operation& op, const CudaLane& lane) {
   if (as_conv1x1_few(op)) return;
-  if (const auto call = as_matmul(op); call && !as_weight_update(call->problem))
+  if (const auto call = as_matmul(op); call && !as_weight_update(op, call->problem))
     lane.algorithms->choose(lane, call->problem);
   if (const auto call = as_conv3x3(op, lane))
     for_each_chunk(op, *call, [&](const ConvProblem& chunk, std::int64_t) {

@@ -160,9 +160,12 @@ void validate(const Plan& plan) {
 
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
     std::set<BufferId> written;  // what the stage has filled so far
+    std::set<std::string> names;
     for (const Operation& operation : plan.stages[s].operations) {
       const std::string where =
           fmt::format("operation {} of stage {}", operation.name, plan.stages[s].name);
+      if (!names.insert(operation.name).second)
+        refuse(fmt::format("{} is there twice; names are unique within a stage", where));
       if (operation.operands.size() > kMaxOperands)
         refuse(fmt::format("{} has {} operands; at most {} are allowed", where,
                            operation.operands.size(), kMaxOperands));
@@ -211,6 +214,7 @@ std::string to_text(const Plan& plan) {
           fmt::format("  {} {} lane {} math {} scale {} ignore {}", op_info(operation.kind).name,
                       operation.name, static_cast<int>(operation.lane),
                       static_cast<int>(operation.math), operation.scale, operation.ignore_label);
+      if (operation.own_kernel) text += " own kernel";
       if (operation.kind == OpKind::augment)
         text += augment_text(operation.augment, operation.plain);
       if (operation.kind == OpKind::l2_penalty) text += fmt::format(" l2 {}", operation.l2);

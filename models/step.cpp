@@ -55,12 +55,13 @@ TensorDesc parameter_desc(const ParameterSpec& spec, const Layer& layer) {
 }
 
 /// Adds one operation named "<part>.<layer>.<operation>".
+/// `of`, if any, tells operations of one kind of a layer apart: "decoder.10.dy.permute".
 void add(PlanBuilder& plan, const Part& part, std::size_t layer, OpKind kind,
-         std::vector<Operand> operands) {
+         std::vector<Operand> operands, const std::string& of = {}) {
   Operation operation;
   operation.kind = kind;
   operation.math = part.math;
-  operation.name = fmt::format("{}.{}.{}", part.name, layer, op_info(kind).name);
+  operation.name = fmt::format("{}.{}.{}{}", part.name, layer, of, op_info(kind).name);
   operation.operands = std::move(operands);
   plan.add(std::move(operation));
 }
@@ -107,7 +108,7 @@ Tensor in_layout(PlanBuilder& plan, const Part& part, std::size_t layer, const c
   y.desc.layout = layout;
   if (x.desc.layout == layout || is_one_pixel(x.desc)) return y;
   y = scratch(plan, part, layer, what, y.desc);
-  add(plan, part, layer, OpKind::permute, {read(plan, x), write(plan, y)});
+  add(plan, part, layer, OpKind::permute, {read(plan, x), write(plan, y)}, std::string(what) + ".");
   return y;
 }
 

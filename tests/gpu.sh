@@ -15,6 +15,7 @@ bash tests/gpu.sh [parts] [options]     no part: all of them, in this order
                 PyTorch's graphs and torch.compile
   --bench-classify  the same on the classifier with augmentation; the augmentation alone
   --bench-more  the segmenter at batch 4, 16 and 64; both jobs with a loader
+  --bench-tricks  both jobs in bf16 at batch 8 and 32 with each fusion alone, and with all but one
   --quick       short forms: labels gpu only; memcheck only; two blocks at batch 8, eager rows only
   --built DIR   takes the build folder DIR as it is, and builds nothing
   --help
@@ -32,7 +33,7 @@ build=$root/build-gpu
 parts=() quick=0 built=0
 while [ $# -gt 0 ]; do
   case $1 in
-    --tests | --sanitize | --bench | --bench-classify | --bench-more) parts+=("${1#--}") ;;
+    --tests | --sanitize | --bench | --bench-classify | --bench-more | --bench-tricks) parts+=("${1#--}") ;;
     --quick) quick=1 ;;
     --built)
       [ -f "${2:-}/CTestTestfile.cmake" ] || { echo "--built ${2:-}: that is no build folder" >&2; exit 2; }
@@ -44,7 +45,7 @@ while [ $# -gt 0 ]; do
   esac
   shift
 done
-[ ${#parts[@]} -gt 0 ] || parts=(tests sanitize bench bench-classify bench-more)
+[ ${#parts[@]} -gt 0 ] || parts=(tests sanitize bench bench-classify bench-more bench-tricks)
 
 # shellcheck source=setup.sh
 . "$root/tests/setup.sh"
@@ -68,7 +69,8 @@ filter=(--kernel-name kns=tandem)
 common=(--error-exitcode 1 --report-api-errors no --print-limit 20)
 # What is left out: suites named *Large*, hundreds of millions of elements in the same code as the
 # others, and *Heavy*, hundreds of steps, which take minutes under a tool.
-left_out='*Large*:*Heavy*'
+# *BesideABusyStream* sees nothing there: a tool runs kernels one after the other.
+left_out='*Large*:*Heavy*:*BesideABusyStream*'
 # racecheck follows every access to shared memory: it takes a quarter of an hour for *Repeats*, which launch
 # the same kernels hundreds of times. The list of kernels needs them no more.
 without_repeats="$left_out:*Repeats*"
@@ -322,7 +324,37 @@ part_bench_classify() {
 
 part_bench_more() {
   [ "$quick" = 1 ] && { say "bench-more: left out by --quick"; return; }
-  compare bench-more --tune --segment 4,16,64 --segment-loader 8 --classify-loader 32 --blocks 3 --eager-only
+  compare bench-more --tune --segment 4,16,64 --segment-loader 8 --classify-loader 8,32,128 --blocks 3 --eager-only
+}
+
+# trick JOB NAME FUSE [OPTION...]: prints a line, steps a second at batch 8 and 32.
+trick() {
+  local json=$OUT/trick.json
+  "$build/bin/tandem" bench "$1" --device cuda:0 --input device --init-scheme he --observe 0 --batch 8,32 \
+    --precision bf16 --schedule graph --warmup 50 --steps 200 --fuse "${@:3}" --json "$json" --quiet \
+    >"$OUT/trick.log" 2>&1 || { fail "tricks: $1, $2: see $OUT/trick.log"; return; }
+  python3 -c '
+import json, sys
+rates = [row["steps_per_s"] for row in json.load(open(sys.argv[3]))["rows"]]
+print("| {} | {} |".format(sys.argv[1] + ", " + sys.argv[2], " | ".join(
+    "{median:.0f} ({min:.0f} .. {max:.0f})".format(**rate) for rate in rates)))' "$1" "$2" "$json"
+}
+
+part_bench_tricks() {
+  local tricks=(pointwise update many head products) job name others
+  [ "$quick" = 0 ] || { say "bench-tricks: left out by --quick"; return; }
+  printf '| fused | batch 8 | batch 32 |\n| --- | --- | --- |\n' >"$OUT/tricks.md"
+  for job in segment classify; do
+    trick "$job" nothing none
+    for name in "${tricks[@]}"; do trick "$job" "only $name" "$name"; done
+    for name in "${tricks[@]}"; do
+      others=$(printf '%s\n' "${tricks[@]}" | grep -vx "$name" | paste -sd ,)
+      trick "$job" "all but $name" "$others"
+    done
+    trick "$job" all all
+    trick "$job" "all, no side lanes" all --side-lanes off
+  done >>"$OUT/tricks.md"
+  cat "$OUT/tricks.md"
 }
 
 started=$SECONDS

@@ -83,6 +83,23 @@ TEST(Fuse, ReplacesWhatItSays) {
   EXPECT_EQ(kinds["sgd_many"], 1);
 }
 
+TEST(Fuse, OwnKernelsAreAskedForByName) {
+  const auto asked = [](const FuseOptions& options) {
+    std::map<std::string, int> kinds;
+    for (const Stage& stage : plan_training(config_of(options, Precision::bf16, false)).stages)
+      for (const Operation& operation : stage.operations)
+        if (operation.own_kernel) ++kinds[op_info(operation.kind).name];
+    return kinds;
+  };
+  FuseOptions all_but = kFuseAll;
+  all_but.products = false;
+  EXPECT_TRUE(asked(all_but).empty());
+  const std::map<std::string, int> expected{{"conv1x1_forward", 1}, {"tconv2x2_update", 5}};
+  EXPECT_EQ(asked(kFuseAll), expected);
+  EXPECT_NE(plan_hash(plan_training(config_of(kFuseAll, Precision::bf16, false))),
+            plan_hash(plan_training(config_of(all_but, Precision::bf16, false))));
+}
+
 TEST(Fuse, AGradientThatNobodyWritesTakesNoMemory) {
   const Plan plain = plan_training(config_of({}, Precision::fp32, false));
   const Plan fused = plan_training(config_of(kFuseAll, Precision::fp32, false));

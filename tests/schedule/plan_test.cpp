@@ -186,6 +186,15 @@ TEST(PlanBuilder, ShorthandsNameTheBuffer) {
   }
 }
 
+TEST(Plan, RefusesTwoOperationsWithOneNameInAStage) {
+  Plan plan = good_plan();
+  Stage& stage = plan.stages[1];
+  stage.operations.push_back(stage.operations.front());
+  expect_refused(plan, {stage.operations.front().name, stage.name, "twice"});
+  stage.operations.back().name += " again";
+  EXPECT_NO_THROW(validate(plan));
+}
+
 TEST(PlanBuilder, RefusesAnOperationOutsideAStageAndAnInvalidPlan) {
   const auto code_of = [](const std::function<void()>& call) {
     try {
@@ -258,6 +267,7 @@ TEST(PlanHash, ChangesWithEveryValue) {
       [](Plan& p) { p.stages[1].operations[0].name += "x"; },
       [](Plan& p) { p.stages[1].operations[0].kind = OpKind::copy; },
       [](Plan& p) { p.stages[1].operations[0].lane = Lane::update; },
+      [](Plan& p) { p.stages[1].operations[0].own_kernel = true; },
       [](Plan& p) { p.stages[1].operations[0].scale = 1.0000001f; },
       [](Plan& p) { p.stages[1].operations[0].ignore_label = 254; },
       [](Plan& p) { p.stages[1].operations[0].operands[0].buffer = 3; },

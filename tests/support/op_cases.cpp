@@ -3,6 +3,7 @@
 #include <cctype>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 #include <memory>
 #include <numeric>
 #include <random>
@@ -472,6 +473,16 @@ std::vector<CaseSizes> large_sizes(OpKind kind) {
   }
 }
 
+bool is_product_update(OpKind kind) {
+  return kind == OpKind::conv1x1_update || kind == OpKind::conv2x2_update ||
+         kind == OpKind::tconv2x2_update;
+}
+
+bool may_have_own_kernel(OpKind kind) {
+  return is_product_update(kind) || kind == OpKind::conv1x1_forward ||
+         kind == OpKind::conv1x1_backward_weights;
+}
+
 }  // namespace
 
 std::vector<OpCase> op_cases(OpKind kind) {
@@ -525,15 +536,22 @@ std::vector<OpCase> op_cases(OpKind kind) {
   for (DType type : storage_types(kind)) {
     for (auto [from, to] : layouts) {
       for (const CaseSizes& sizes : all_sizes) {
-        cases.push_back(make_case(kind, type, from, sizes, to));
-        if (kind == OpKind::augment) cases.push_back(make_plain_augment_case(type, from, sizes));
-        if (cases.back().operation.operands.back().name == "copy" && kind != OpKind::sgd_many) {
-          OpCase alone = cases.back();  // an update need not have a copy to write
+        std::vector<OpCase> made{make_case(kind, type, from, sizes, to)};
+        if (kind == OpKind::augment) made.push_back(make_plain_augment_case(type, from, sizes));
+        if (may_have_own_kernel(kind)) {
+          made.push_back(made.front());
+          made.back().operation.own_kernel = true;
+          made.back().name += " own kernel";
+        }
+        for (std::size_t i = made.size(); is_product_update(kind) && i-- > 0;) {
+          if (made[i].operation.operands.back().name != "copy") continue;
+          OpCase alone = made[i];  // an update need not have a copy to write
           alone.name += " without copy";
           alone.operation.operands.pop_back();
           alone.values.pop_back();
-          cases.push_back(std::move(alone));
+          made.push_back(std::move(alone));
         }
+        std::move(made.begin(), made.end(), std::back_inserter(cases));
       }
     }
   }
