@@ -300,7 +300,7 @@ compare() {
 augmentation_alone() {
   local program=$build/bin/bench_augment
   [ -x "$program" ] || { fail "augmentation alone: there is no $program"; return; }
-  timeout 60 "$program" --benchmark_repetitions=5 --benchmark_report_aggregates_only=true \
+  timeout 180 "$program" --benchmark_repetitions=5 --benchmark_report_aggregates_only=true \
     --benchmark_min_time=0.05 --benchmark_out_format=json --benchmark_out="$OUT/augment.json" ||
     fail "augmentation alone: exit $?"
 }
