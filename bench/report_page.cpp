@@ -607,6 +607,26 @@ html::Table all_rows(const FoundResult& result) {
   return table;
 }
 
+/// Scores, for what was trained with several seeds at each size.
+std::string accuracy_section(const FoundResult& result) {
+  if (!result.accuracy) return {};
+  const FoundAccuracy& of_all = *result.accuracy;
+  html::Table table{
+      fmt::format("Held-out {} by batch size: {} after {} samples each", escape(of_all.score),
+                  of_all.seeds == 1 ? "one seed" : fmt::format("{} seeds", of_all.seeds),
+                  of_all.train_samples),
+      {"batch", "mean", "standard deviation", "lowest", "highest", "diverged"},
+      {},
+      0};
+  for (const FoundRow& row : result.rows)
+    if (row.ok())
+      table.rows.push_back({batch_cell(row.job.batch), number(row.score_mean, 4),
+                            number(row.score_deviation, 4), number(row.score_min, 4),
+                            number(row.score_max, 4),
+                            number(static_cast<double>(row.diverged), 0)});
+  return render(table) + element("p", escape(of_all.comparison));
+}
+
 std::string throughput_figure(const FoundResult& result) {
   LineChart chart;
   chart.label = "Samples a second by batch size";
@@ -668,6 +688,7 @@ std::string section_of(const FoundResult& result) {
   out += "<div class=\"charts\">\n" + throughput_figure(result) + memory_figure(result) +
          stage_figure(result) + "</div>\n";
   out += render(all_rows(result));
+  out += accuracy_section(result);
   html::Table why{"What was found at each size", {"batch", "finding"}, {}, 2};
   for (const FoundRow& row : result.rows) {
     const std::string& finding = row.ok() ? row.overlap : row.reason;
@@ -691,9 +712,12 @@ std::string advice_of(const FoundResult& result) {
       out += element("li", escape(row.overlap));
   out += answer("Fastest: batch", result.best_throughput);
   out += answer("Largest that runs: batch", result.largest_feasible);
-  return element("ul", "\n" + out) +
-         "<p class=\"quiet\">This says what is fast, not what learns well: a larger batch makes "
-         "fewer updates an epoch.</p>\n";
+  if (result.accuracy) out += element("li", escape(result.accuracy->comparison));
+  return element("ul", "\n" + out) + (result.accuracy
+                                          ? ""
+                                          : "<p class=\"quiet\">This says what is fast, not what "
+                                            "learns well: a larger batch makes "
+                                            "fewer updates an epoch.</p>\n");
 }
 
 // --- bench overlap

@@ -205,7 +205,7 @@ BenchResult read_bench(const std::string& file, const Node& root) {
   return result;
 }
 
-FoundRow read_found_row(const Node& node, const Job& of_all) {
+FoundRow read_found_row(const Node& node, const Job& of_all, bool scored) {
   FoundRow row;
   row.job = of_all;
   row.job.batch = node.at("global_batch").whole(1);
@@ -224,13 +224,19 @@ FoundRow read_found_row(const Node& node, const Job& of_all) {
   row.bound = node.at("predicted_speedup").above_0_or_none();
   row.speedup = node.at("measured_speedup").above_0_or_none();
   row.overlap = node.at("overlap").text_or_empty();
+  if (!scored) return row;
+  row.score_mean = node.at("score_mean").at_least_0_or_none();
+  row.score_deviation = node.at("score_stddev").at_least_0_or_none();
+  row.score_min = node.at("score_min").at_least_0_or_none();
+  row.score_max = node.at("score_max").at_least_0_or_none();
+  row.diverged = node.at("diverged").whole(0);
   return row;
 }
 
 FoundResult read_found(const std::string& file, const Node& root) {
   Job of_all;
   of_all.workload = root.at("workload").text();
-  of_all.image = root.at("image").whole(1);
+  of_all.image = root.at("image").whole(0);  // 0: rows of numbers
   const Node config = root.at("config");
   of_all.schedule = config.at("schedule").text();
   of_all.precision = config.at("precision").text();
@@ -241,7 +247,15 @@ FoundResult read_found(const std::string& file, const Node& root) {
 
   FoundResult result;
   result.memory_bytes = root.at("memory_bytes").at_least_0();
-  for (const Node& node : rows_of(root)) result.rows.push_back(read_found_row(node, of_all));
+  const bool scored = !root.at("accuracy").none();
+  if (scored) {
+    const Node accuracy = root.at("accuracy");
+    result.accuracy =
+        FoundAccuracy{accuracy.at("score").text(), accuracy.at("seeds").whole(1),
+                      accuracy.at("train_samples").whole(1), accuracy.at("comparison").text()};
+  }
+  for (const Node& node : rows_of(root))
+    result.rows.push_back(read_found_row(node, of_all, scored));
   refuse_twins(file, result.rows, [](const FoundRow& row) { return describe(row.job); });
   result.notes = read_texts(root.at("notes"));
   const auto answer = [&](const char* name) {

@@ -58,6 +58,9 @@ struct FoundRow {
   std::optional<double> serial_ms, overlap_ms, bound, speedup;
   std::string overlap;  // a sentence
 
+  std::optional<double> score_mean, score_deviation, score_min, score_max;  // --with-accuracy
+  std::int64_t diverged = 0;  // of its seeds
+
   bool ok() const { return status == "ok"; }
 };
 
@@ -66,8 +69,16 @@ struct FoundAnswer {
   std::string reason;
 };
 
+/// What --with-accuracy adds.
+struct FoundAccuracy {
+  std::string score;  // "accuracy", "miou"
+  std::int64_t seeds = 0, train_samples = 0;
+  std::string comparison;
+};
+
 struct FoundResult {
   double memory_bytes = 0;
+  std::optional<FoundAccuracy> accuracy;
   std::vector<FoundRow> rows;
   std::vector<std::string> notes;
   FoundAnswer largest_feasible, best_throughput, recommended;
