@@ -50,6 +50,9 @@ struct Workload {
 };
 
 using Clock = std::chrono::steady_clock;
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
 constexpr double kStageSeconds = 0.2;
 constexpr double kMostObserved = 3600;
 
@@ -59,7 +62,8 @@ struct Job {
   std::int64_t batch = 0;
   std::string precision;
   std::unique_ptr<Backend> backend;
-  EngineConfig config;  // with the serial schedule
+  double backend_seconds = 0;  // until it was there, with its algorithms chosen
+  EngineConfig config;         // with the serial schedule
   std::shared_ptr<const SegmenterWeights> weights;
   std::shared_ptr<const Dataset> data;
   LoaderOptions loader;
@@ -116,7 +120,8 @@ class Runner {
       : job(std::move(the_job)),
         schedule(the_schedule),
         config_(config_of(*job, the_schedule, timer)),
-        trainer_(*job->backend, config_, [this](const StepResult& result) { deliver(result); }) {}
+        trainer_(*job->backend, config_, [this](const StepResult& result) { deliver(result); }),
+        prepare_seconds_(job->backend_seconds + seconds_since(start_)) {}
 
   /// Trains the steps from the start. `on_push` is called before each.
   void run(std::uint64_t steps, const std::string& label,
@@ -156,6 +161,9 @@ class Runner {
 
   std::string weights_sha256() const { return parameters_sha256(trainer_.trained()); }
   Scheduler& scheduler() { return trainer_.scheduler(); }
+  const SchedulerOptions& options() const { return config_.scheduler; }
+  /// From nothing, the backend included, to a trainer that could take its weights.
+  double prepare_seconds() const { return prepare_seconds_; }
 
   const std::shared_ptr<Job> job;
   const std::string schedule;
@@ -172,15 +180,16 @@ class Runner {
   }
 
   void deliver(const StepResult& result) {
-    step_ends.push_back(std::chrono::duration<double>(Clock::now() - start_).count());
+    step_ends.push_back(seconds_since(start_));
     losses.push_back(result.loss);
     progress_->update(losses.size(), "");
   }
 
   const EngineConfig config_;
   std::optional<Progress> progress_;
-  Clock::time_point start_;
+  Clock::time_point start_ = Clock::now();  // of making the trainer; then of a run
   Trainer trainer_;
+  const double prepare_seconds_;
 };
 
 /// Flips one bit of one weight. For the test that shows `verified` can be false.
@@ -260,8 +269,14 @@ Json measure(const BenchOptions& options, const Device& device, Runner& runner,
   row["fuse"] = options.fuse;
   row["side_lanes"] = side_lanes(options.side_lanes, device);
   row["graphs"] = runner.scheduler().graphs();
+  row["prepare_s"] = runner.prepare_seconds();
+  row["capture_s"] =
+      runner.scheduler().graphs() > 0 ? Json(runner.scheduler().capture_seconds()) : Json(nullptr);
   if (!no_graph_reason.empty()) row["no_graph_reason"] = no_graph_reason;
   row["memory_bytes"] = memory.device_bytes + memory.pinned_bytes;
+  row["gpu_memory_bytes"] =
+      device.is_cuda() ? Json(memory_need(device, runner.scheduler().plan(), runner.options()))
+                       : Json(nullptr);
   row["plan_hash"] = full_plan_hash(runner.scheduler().plan(), *job.backend);
   row["weights_sha256"] = weights_sha256;
   row["verified"] = verified;
@@ -445,8 +460,12 @@ void for_each_row(const BenchOptions& options, const Device& device, MakeWorkloa
       job->workload = workload.name;
       job->batch = batch;
       job->precision = options.precisions[p];
-      // A backend of its own, so that the plan's hash is of its own algorithms only.
+      // A backend of its own, so that the plan's hash is of its own algorithms only. It chooses
+      // them here and not for the reference, so that each row can say how long that takes.
+      const auto start = Clock::now();
       job->backend = make_backend(device);
+      job->backend->prepare(plan_training(config));
+      job->backend_seconds = seconds_since(start);
       job->config = config;
       job->weights = weights;
       job->data = workload.data;

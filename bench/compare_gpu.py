@@ -48,6 +48,8 @@ OBSERVED_SECONDS = 1
 # A block's steps are those of so many of its lengths at the best rate of PyTorch's first blocks: Tandem may be
 # that much faster before its blocks get shorter.
 STEPS_OVER_PEER = 2
+# What a row took once, until it could be timed; its first block says it.
+START_UP = ("prepare_s", "capture_s", "gpu_memory_bytes", "start_s", "peak_memory_bytes")
 
 
 class Failure(Exception):
@@ -188,9 +190,11 @@ class Tandem:
         self.program, self.device, self.image = program, device, image
         self.environment = None
         self.plans = {}  # workload -> plan file
+        self.tune_seconds = None
 
     def tune(self, folder, cases):
         """Chooses the library's algorithms of these cases by timing them, once, before anything counts."""
+        started = time.monotonic()
         for workload in dict.fromkeys(case.workload for case in cases):
             mine = [case for case in cases if case.workload == workload]
             batches = sorted({case.batch for case in mine})
@@ -200,6 +204,7 @@ class Tandem:
                          "--batch", ",".join(map(str, batches)), "--precision", ",".join(precisions),
                          "--out", str(path), "--quiet"])
             self.plans[workload] = path
+        self.tune_seconds = time.monotonic() - started
 
     def command(self, case, ours, steps):
         """For rows of so many steps a block; one a schedule and precision."""
@@ -246,6 +251,8 @@ class Run:
             if name == "plan_hash" and row.get(name, value) != value:
                 self.fail(f"{page.describe(row)}: its plan changed from {row[name]} to {value} between "
                           "blocks")
+            if name in START_UP and name in row:
+                continue
             if value is not None or name not in row:  # only one block observes the GPU
                 row[name] = value
 
@@ -272,7 +279,8 @@ class Run:
             key = ("tandem", case.workload, case.batch, row["precision"], case.input, case.init,
                    row["schedule"], ours.augment or None, ours.workers if case.input == "loader" else 0)
             self.add(row["steps_per_s"]["median"], key, **{name: row.get(name) for name in (
-                "steps", "stage_ms", "memory_bytes", "plan_hash", "verified", "gpu_busy_pct", "nvml_util_pct")})
+                "steps", "stage_ms", "memory_bytes", "plan_hash", "verified", "gpu_busy_pct", "nvml_util_pct",
+                "prepare_s", "capture_s", "gpu_memory_bytes")})
 
     def peer_block(self, peer, case, theirs):
         """Returns the row so far, or nothing for one that does not run."""
@@ -291,7 +299,8 @@ class Run:
         if "error" in reply:
             self.fail(f"{page.describe(dict(zip(page.KEY, key, strict=True)))}: {reply['error']}")
             return None
-        self.add(reply["steps_per_s"]["median"], key)
+        self.add(reply["steps_per_s"]["median"], key,
+                 **{name: reply.get(name) for name in ("start_s", "peak_memory_bytes")})
         return self.rows[key]
 
     def alternate(self, tandem, peer, case):
@@ -376,7 +385,7 @@ def measure(options):
             "windows": WINDOWS, "distinct_batches": DISTINCT_BATCHES,
             "tuned": bool(tandem.plans), "cudnn_benchmark": options.cudnn_benchmark},
             "environment": environment_of(tandem, peer.environment, options.image),
-            "failures": run.failures, "rows": run.finished()}
+            "tune_s": tandem.tune_seconds, "failures": run.failures, "rows": run.finished()}
         result["verdict"] = page.judge(result)
         if options.json:
             new = pathlib.Path(str(options.json) + ".new")
@@ -390,7 +399,7 @@ def measure(options):
         if options.tune:
             note("Tandem: choosing algorithms")
             tandem.tune(plan_folder.name, cases)
-            note(f"chosen after {time.monotonic() - started:.0f} s")
+            note(f"chosen after {tandem.tune_seconds:.0f} s")
         for case in cases:
             peer = peers.get(case.workload)
             if peer is None:

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <deque>
 #include <numeric>
+#include <optional>
 #include <tandem/engine/error.hpp>
 #include <tandem/engine/nvtx.hpp>
 #include <tandem/engine/scheduler.hpp>
@@ -13,6 +14,8 @@
 
 namespace tandem {
 namespace {
+
+using Clock = std::chrono::steady_clock;
 
 /// After which operation of a stage each event is recorded: an index into its operations, or the
 /// last one where nothing touches the slot.
@@ -157,6 +160,7 @@ struct Scheduler::Impl {
   // -----------------------------------------------------------------------------------
 
   void push(const Batch& fed) {
+    if (!first_push_) first_push_ = Clock::now();
     Batch batch = fed;
     batch.number = pushed_++;
     waiting_[0].push_back(batch);
@@ -331,6 +335,7 @@ struct Scheduler::Impl {
       try {
         turn.graph = capture();
         ++captured_;
+        capture_seconds_ = std::chrono::duration<double>(Clock::now() - *first_push_).count();
       } catch (const Error& error) {
         no_graph_reason_ = error.what();
         return issue_between_fork_and_join();
@@ -456,6 +461,7 @@ struct Scheduler::Impl {
   }
 
   int captured() const { return captured_; }
+  double capture_seconds() const { return capture_seconds_; }
   const std::string& no_graph_reason() const { return no_graph_reason_; }
 
   void* address(BufferId buffer, int copy) const {
@@ -485,10 +491,10 @@ struct Scheduler::Impl {
     const Batch batch;
     const StreamRef lane = stream(k);
     backend_.synchronise(lane);
-    const auto start = std::chrono::steady_clock::now();
+    const auto start = Clock::now();
     for (int r = 0; r < repeats; ++r) run_operations(k, batch, [](std::size_t, const auto&) {});
     backend_.synchronise(lane);
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    return std::chrono::duration<double>(Clock::now() - start).count();
   }
 
   StreamRef any_stream() const { return streams_.front().get(); }
@@ -521,7 +527,9 @@ struct Scheduler::Impl {
     Graph graph;
   };
   std::vector<TickGraph> graphs_;
+  std::optional<Clock::time_point> first_push_;
   int captured_ = 0;
+  double capture_seconds_ = 0;
   std::string no_graph_reason_;
 
   /// Beside a stage's stream, where it has one.
@@ -590,6 +598,7 @@ const MemoryPlan& Scheduler::memory() const noexcept { return impl_->memory_; }
 Schedule Scheduler::schedule() const noexcept { return impl_->options_.schedule; }
 std::uint64_t Scheduler::pushed() const noexcept { return impl_->pushed_; }
 int Scheduler::graphs() const noexcept { return impl_->captured(); }
+double Scheduler::capture_seconds() const noexcept { return impl_->capture_seconds(); }
 const std::string& Scheduler::no_graph_reason() const noexcept { return impl_->no_graph_reason(); }
 
 }  // namespace tandem

@@ -120,6 +120,9 @@ class Scheduler {
   std::uint64_t pushed() const noexcept;  ///< batches since construction or the last failure
 
   int graphs() const noexcept;  ///< captured so far
+  /// From the first push to the end of the last capture, with whatever the caller did in between;
+  /// 0 while nothing is captured. Steady clock.
+  double capture_seconds() const noexcept;
   /// Why `graph` issues its ticks without graphs; empty where it does not, or not yet.
   const std::string& no_graph_reason() const noexcept;
 

@@ -339,40 +339,79 @@ def measure(config, runner, seconds, warm_seconds, windows):
             "steps": steps * windows, "loss": loss}
 
 
+def free_unused():
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+
+
+class PeakMemory:
+    """The most GPU memory that is in use (allocated), and that the allocator holds for it (reserved), from
+    the construction on, beyond what the process held then."""
+
+    def __init__(self, config):
+        self.before = None
+        if config.device == "cuda":
+            free_unused()
+            torch.cuda.reset_peak_memory_stats()
+            self.before = torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
+
+    def bytes(self):
+        """Nothing on the CPU."""
+        if self.before is None:
+            return None
+        allocated, reserved = self.before
+        return {"allocated": torch.cuda.max_memory_allocated() - allocated,
+                "reserved": torch.cuda.max_memory_reserved() - reserved}
+
+
+@dataclasses.dataclass
+class Built:
+    """A configuration that is ready to be timed."""
+    runner: object
+    start_s: float  # building, compiling, capturing, and the first step
+    peak_memory_bytes: object = None  # known after the first block
+
+
 class Peer:
     """Builds configurations when they are first asked for and keeps them, so that later blocks of the same
     one start warm. No two share weights: what autograd remembers of a stream stays within one row."""
 
     def __init__(self, build):
         self.build = build
-        self.runners = {}
+        self.built = {}
 
     def release(self):
-        self.runners.clear()
+        self.built.clear()
         torch._dynamo.reset()
-        gc.collect()
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
-            torch.cuda.empty_cache()
+        free_unused()
+
+    def start(self, config):
+        started = time.perf_counter()
+        runner = make_runner(config, self.build(config))
+        runner.prime()
+        run_steps(config, runner, 1)
+        start_s = time.perf_counter() - started
+        run_steps(config, runner, WARM_STEPS)
+        return Built(runner, start_s)
 
     def block(self, config, seconds, warm_seconds, windows):
         config.set_math()
-        started = time.perf_counter()
-        runner = self.runners.get(config)
-        if runner is None:
-            runner = make_runner(config, self.build(config))
-            runner.prime()
-            run_steps(config, runner, WARM_STEPS)
+        built, peak = self.built.get(config), None
+        if built is None:
+            peak = PeakMemory(config)
+            built = self.start(config)
             if config.input == "device":
-                self.runners[config] = runner
-        ready = time.perf_counter()
+                self.built[config] = built
         try:
-            result = measure(config, runner, seconds, warm_seconds, windows)
+            result = measure(config, built.runner, seconds, warm_seconds, windows)
         finally:
             if config.input == "loader":
-                runner.draw.close()  # idle workers would still hold processor time and memory
-        result["build_s"] = ready - started
-        return result
+                built.runner.draw.close()  # idle workers would still hold processor time and memory
+        if peak is not None:
+            built.peak_memory_bytes = peak.bytes()
+        return {**result, "start_s": built.start_s, "peak_memory_bytes": built.peak_memory_bytes}
 
 
 def check_issues(build, config):
@@ -427,7 +466,8 @@ def environment():
 def serve(peer, build):
     """One JSON object a line in, one out. The first line out describes the environment.
 
-    {"config": {...}, "seconds": S, "warm_seconds": S, "windows": N}  measures a block
+    {"config": {...}, "seconds": S, "warm_seconds": S, "windows": N}  measures a block; the reply also says
+        what its configuration took when it was built: start_s, peak_memory_bytes
     {"check": {...}}  compares the ways to issue a step
     {"release": true}  frees everything that was built
     """

@@ -62,13 +62,17 @@ TEST_P(GraphSchedule, CapturesEachTickOfThePeriodTheSecondTimeAndNeverAgain) {
   // In B steps of one run B - (K - 1) ticks have work for every stage.
   segmenter.train(0, period() + kStages - 2);
   EXPECT_EQ(scheduler.graphs(), 0);
+  EXPECT_EQ(scheduler.capture_seconds(), 0);
   EXPECT_EQ(backend.launches, 0);
   segmenter.train(100, 2 * period() + kStages);
   EXPECT_EQ(scheduler.graphs(), period());
+  const double seconds = scheduler.capture_seconds();
+  EXPECT_GT(seconds, 0);
   const int launches = backend.launches;
   segmenter.train(200, 10 + kStages - 2);
   EXPECT_EQ(scheduler.graphs(), period());
   EXPECT_EQ(backend.launches, launches + 10);
+  EXPECT_EQ(scheduler.capture_seconds(), seconds);
   EXPECT_EQ(backend.alive.size(), static_cast<std::size_t>(period()));
   EXPECT_EQ(scheduler.no_graph_reason(), "");
 }
@@ -83,6 +87,7 @@ TEST_P(GraphSchedule, GoesOnWithoutGraphsWhereACaptureFails) {
   EXPECT_TRUE(same_bits(segmenter.trainer().trained(), serial.weights));
   EXPECT_EQ(segmenter.trainer().scheduler().no_graph_reason(), "no ink");
   EXPECT_EQ(segmenter.trainer().scheduler().graphs(), 0);
+  EXPECT_EQ(segmenter.trainer().scheduler().capture_seconds(), 0);
   EXPECT_EQ(backend.launches, 0);
 }
 

@@ -30,7 +30,7 @@ ROW_KEYS = {
     "workload", "batch", "image", "schedule", "precision", "device", "input", "workers", "warmup",
     "steps", "steps_per_s", "images_per_s", "stage_ms", "bound", "gain", "memory_bytes",
     "plan_hash", "verified", "gpu", "driver", "sm_clock_mhz", "memory_clock_mhz", "gpu_busy_pct",
-    "nvml_util_pct"}
+    "nvml_util_pct", "prepare_s", "capture_s", "gpu_memory_bytes"}
 FOUND_KEYS = {
     "batch_per_gpu", "global_batch", "gpus", "status", "reason", "predicted_bytes", "bytes_per_sample",
     "steps_run", "warmup_steps", "repeats", "throughput_mean", "throughput_median", "throughput_min",
@@ -462,6 +462,9 @@ class CommandLine(unittest.TestCase):
                 times = list(row["stage_ms"].values())
                 self.assertAlmostEqual(row["bound"], sum(times) / max(times))
                 self.assertGreater(row["memory_bytes"], 0)
+                self.assertGreater(row["prepare_s"], 0)
+                # The host has neither.
+                self.assertEqual((row["capture_s"], row["gpu_memory_bytes"]), (None, None))
                 serial = [other["steps_per_s"]["median"] for other in result["rows"]
                           if (other["batch"], other["schedule"]) == (row["batch"], "serial")]
                 self.assertAlmostEqual(row["gain"], rate["median"] / serial[0])
@@ -923,7 +926,7 @@ class CommandLine(unittest.TestCase):
                 for row, first in zip(block["rows"], blocks[0]["rows"]):
                     self.assertLessEqual(ROW_KEYS, row.keys())
                     self.assertIs(row["verified"], True)
-                    for name in ("weights_sha256", "plan_hash", "memory_bytes", "steps"):
+                    for name in ("weights_sha256", "plan_hash", "memory_bytes", "steps", "prepare_s", "capture_s"):
                         self.assertEqual(row[name], first[name])
                     # Only where the request asks for them; what runs then leaves no trace.
                     self.assertEqual(list(row["stage_ms"]), ["copy", "encode", "train"] if number == 1 else [])

@@ -15,6 +15,7 @@ import unittest
 BENCH = pathlib.Path(__file__).resolve().parents[2] / "bench"
 PROGRAM = ""
 os.environ["OMP_NUM_THREADS"] = "1"  # of the processes started here: tiny work, perhaps on a busy machine
+SCHEDULES = ("graph", "overlap", "serial")
 TINY = {"batch": 2, "image": 16, "precision": "fp32", "device": "cpu", "workers": 1}
 
 
@@ -46,6 +47,29 @@ class Peers(unittest.TestCase):
                 self.assertLessEqual(reply["steps_per_s"]["min"], reply["steps_per_s"]["median"])
                 # Untrained: near log(10), or a few times that with bytes as they are.
                 self.assertTrue(0.5 < reply["loss"] < 100, reply)
+                self.assertGreater(reply["start_s"], 0)
+                self.assertIsNone(reply["peak_memory_bytes"])  # there is no GPU's to ask for
+
+    def test_every_block_says_what_the_start_took(self):
+        first, other, again, _, anew = serve("torch_segment.py", block(), block(layout="nhwc"), block(),
+                                             {"release": True}, block())
+        self.assertEqual(first["start_s"], again["start_s"])
+        self.assertNotEqual(first["start_s"], other["start_s"])
+        self.assertNotEqual(first["start_s"], anew["start_s"])
+
+    def test_the_peak_is_what_comes_on_top(self):
+        """With readings made up here in the place of the GPU's."""
+        code = (f"import sys; sys.path.insert(0, {str(BENCH / 'peers')!r})\n"
+                "from unittest import mock\n"
+                "import torch, torch_common as common\n"
+                "cuda = {name: mock.Mock(return_value=value) for name, value in dict(\n"
+                "    memory_allocated=100, memory_reserved=200, reset_peak_memory_stats=None,\n"
+                "    max_memory_allocated=150, max_memory_reserved=270, is_available=False).items()}\n"
+                "with mock.patch.multiple(torch.cuda, **cuda):\n"
+                "    print(common.PeakMemory(common.Config()).bytes(),\n"
+                "          cuda['reset_peak_memory_stats'].call_count)\n")
+        result = run("-c", code)
+        self.assertEqual(result.stdout, "{'allocated': 50, 'reserved': 70} 1\n", result.stderr)
 
     def test_release_and_wrong_requests(self):
         replies = serve("torch_segment.py", block(), {"release": True}, block(issue="sideways"),
@@ -93,15 +117,15 @@ class Peers(unittest.TestCase):
     def test_both_in_turn(self):
         expected = {
             ("segment", "device"): [("eager nchw serial", None, 0), ("eager nhwc serial", None, 0),
-                                    ("overlap", None, 0), ("serial", None, 0)],
+                                    *((schedule, None, 0) for schedule in SCHEDULES)],
             ("classify", "device"): [("article nchw serial", "article", 0),
-                                     ("eager nchw serial", "batched", 0),
-                                     ("eager nhwc serial", "batched", 0), ("overlap", "gpu", 0),
-                                     ("serial", "gpu", 0)],
-            ("segment", "loader"): [("eager nchw serial", None, 8), ("overlap", None, 8),
-                                    ("serial", None, 8)],
-            ("classify", "loader"): [("article nchw serial", "article", 8), ("overlap", "gpu", 8),
-                                     ("serial", "cpu", 8), ("serial", "cpu", 16), ("serial", "gpu", 8)]}
+                                     ("eager nchw serial", "batched", 0), ("eager nhwc serial", "batched", 0),
+                                     *((schedule, "gpu", 0) for schedule in SCHEDULES)],
+            ("segment", "loader"): [("eager nchw serial", None, 8),
+                                    *((schedule, None, 8) for schedule in SCHEDULES)],
+            ("classify", "loader"): [("article nchw serial", "article", 8), ("serial", "cpu", 8),
+                                     ("serial", "cpu", 16),
+                                     *((schedule, "gpu", 8) for schedule in SCHEDULES)]}
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder) / "results.json"
             result = run(BENCH / "compare_gpu.py", "--tandem", PROGRAM, "--device", "host", "--image", 32,
@@ -119,6 +143,7 @@ class Peers(unittest.TestCase):
                 self.assertIn(len(row["blocks"]), range(least, 3))
                 if row["engine"] == "tandem":
                     self.assertTrue(row["verified"])
+                self.assertGreater(row["prepare_s" if row["engine"] == "tandem" else "start_s"], 0)
             self.assertEqual({case: sorted(found[case], key=str) for case in found},
                              {case: sorted(expected[case], key=str) for case in expected})
             page = run(BENCH / "compare_gpu.py", "--render", path)
