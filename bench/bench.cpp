@@ -529,6 +529,9 @@ void serve(const BenchOptions& options, const Device& device, MakeWorkload make_
 }
 
 void run(const BenchOptions& options, const Options& declared, MakeWorkload make_workload) {
+  require_each_once("--batch", options.batches);
+  require_each_once("--schedule", options.schedules);
+  require_each_once("--precision", options.precisions);
   if (options.steps < options.windows)
     throw Error(ErrorCode::usage, fmt::format("--steps is {}; allowed: at least --windows, {}",
                                               options.steps, options.windows));

@@ -3,11 +3,16 @@
 // is stored with every result.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <tandem/engine/error.hpp>
 #include <tandem/engine/fuse.hpp>
 #include <utility>
 #include <vector>
@@ -83,6 +88,16 @@ class Options {
 };
 
 /// --fuse: which operations of a plan are put together.
+/// Throws Error{usage} that names the option if a list holds a value twice.
+template <class T>
+void require_each_once(const std::string& option, const std::vector<T>& values) {
+  for (std::size_t i = 0; i < values.size(); ++i)
+    if (std::find(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(i), values[i]) !=
+        values.begin() + static_cast<std::ptrdiff_t>(i))
+      throw Error(ErrorCode::usage,
+                  fmt::format("{} names {} twice; allowed: each once", option, values[i]));
+}
+
 CLI::Option* add_fuse_option(Options& options, std::vector<std::string>& fuse);
 /// Throws Error{usage} for "none" among others.
 FuseOptions fuse_options(const std::vector<std::string>& names);

@@ -484,6 +484,7 @@ void run(const ProfileOptions& options, const Options& declared, MakeWorkload ma
   const std::uint64_t steps =
       options.steps > 0 ? static_cast<std::uint64_t>(options.steps) : schedule.steps();
   check(options, schedule, steps);
+  require_each_once("--batch", options.batches);
   const Device device = open_device(options.work.device, options.work.plan);
   if (options.source == "events" && !device.is_cuda())
     throw Error(ErrorCode::usage,

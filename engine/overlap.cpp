@@ -8,6 +8,7 @@ namespace {
 
 constexpr double kLeastBound = 1.05;  // below it there is nothing to gain
 constexpr double kLeastShare = 0.1;   // of the gain that the bound allows
+constexpr double kMostSpeedup = 1.1;  // of the bound, for what noise does
 
 }  // namespace
 
@@ -34,6 +35,14 @@ OverlapAnswer judge_overlap(const OverlapSeen& seen) {
   }
   const std::string measured =
       fmt::format("{:.2f} times as fast as serial, at most {:.2f}", answer.speedup, answer.bound);
+  if (answer.speedup > kMostSpeedup * answer.bound) {
+    answer.sentence = fmt::format(
+        "What overlap does here is unclear: {}; something else slowed the serial trials, so "
+        "measure "
+        "again, with more steps or on a quiet machine.",
+        measured);
+    return answer;
+  }
   if (answer.speedup >= 1 + kLeastShare * (answer.bound - 1)) {
     answer.verdict = OverlapVerdict::pays;
     answer.sentence = fmt::format("Overlap pays: {}.", measured);

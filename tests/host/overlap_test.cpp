@@ -44,6 +44,15 @@ TEST(OverlapAnswer, PaysWhereATenthOfTheGainWasHad) {
   EXPECT_FALSE(judge(0, 5, 5, 10.99, 10).overlap_is_worth_it()) << "1.099 of at most 2";
 }
 
+// More than the bound allows is a serial trial that something else slowed.
+TEST(OverlapAnswer, MoreThanTheBoundAllowsIsUnclear) {
+  const OverlapAnswer answer = judge(0.1, 5, 5, 21, 9.0);
+  EXPECT_FALSE(answer.overlap_is_worth_it());
+  EXPECT_TRUE(says(answer, "unclear: 2.33 times as fast as serial, at most 2.02"))
+      << answer.sentence;
+  EXPECT_TRUE(judge(0.1, 5, 5, 19, 9.0).overlap_is_worth_it()) << "1.04 of the bound";
+}
+
 TEST(OverlapAnswer, SerialWhereTheStagesAreUnequal) {
   const OverlapAnswer answer = judge(0.1, 0.2, 10, 10.3, 9);  // however good it looked
   EXPECT_FALSE(answer.overlap_is_worth_it());

@@ -249,6 +249,11 @@ class CommandLine(unittest.TestCase):
         self.refuse(2, ["auto", later], *self.bench("--schedule", "serial,auto"))
         self.refuse(2, ["folder:x", later], *self.train("--data", "folder:x"))
 
+    def test_a_row_twice(self):
+        self.refuse(2, ["--batch", "4", "twice"], *self.bench("--batch", "4,8,4"))
+        self.refuse(2, ["--schedule", "serial", "twice"], *self.bench("--schedule", "serial,serial"))
+        self.refuse(2, ["--batch", "8", "twice"], "profile", "segment", "--batch", "8,8", "--device", "host")
+
     def test_values_out_of_range(self):
         self.refuse(2, ["--image", "'48'", "power of two from 32 to 512"], *self.train("--image", 48))
         self.refuse(2, ["--image", "'1024'"], *self.train("--image", 1024))
