@@ -489,6 +489,7 @@ void check_verified(const Json& rows) {
 
 /// Of a request to --serve: how long to observe each row.
 double seconds_observed(const std::string& line) {
+  constexpr std::size_t kMostShown = 200;  // of a request that is refused
   const Json request = Json::parse(line, nullptr, false);
   if (request == Json::object()) return 0;
   if (request.is_object() && request.size() == 1 && request.contains("observe") &&
@@ -496,10 +497,12 @@ double seconds_observed(const std::string& line) {
     const auto seconds = request["observe"].get<double>();
     if (seconds >= 0 && seconds <= kMostObserved) return seconds;
   }
-  throw Error(ErrorCode::usage,
-              fmt::format("--serve: the request '{}' is not allowed; allowed: {{}}, or "
-                          "{{\"observe\": SECONDS}} from 0 to {}",
-                          printable(line), kMostObserved));
+  throw Error(
+      ErrorCode::usage,
+      fmt::format("--serve: the request '{}' is not allowed; allowed: {{}}, or "
+                  "{{\"observe\": SECONDS}} from 0 to {}",
+                  printable(line.size() > kMostShown ? line.substr(0, kMostShown) + "..." : line),
+                  kMostObserved));
 }
 
 void print_line(const Json& value) {

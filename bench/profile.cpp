@@ -468,6 +468,7 @@ void check(const ProfileOptions& options, const ProfileSchedule& schedule, std::
                 fmt::format("--steps {} ends before the first recorded step, number {} (behind "
                             "--skip-first, --wait and --warmup): nothing would be recorded",
                             steps, schedule.skip_first + schedule.wait + schedule.warmup));
+  check_distinct({{"--trace", options.trace}, {"--json", options.json}});
   if (options.source == "none" && !options.trace.empty())
     throw Error(ErrorCode::usage, "--source none records nothing that --trace could write");
   if (options.trace.empty())

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "workload.hpp"
 
+#include <algorithm>
 #include <tandem/engine/error.hpp>
 #include <tandem/models/model_json.hpp>
 
@@ -88,8 +89,11 @@ void add_network_options(Options& options, WorkloadOptions& values, bool augment
 void add_training_options(Options& options, WorkloadOptions& values,
                           const std::vector<std::string>& schedules,
                           const std::vector<std::string>& later) {
+  const bool graphs = std::find(schedules.begin(), schedules.end(), "graph") != schedules.end();
   options.choice("--schedule", values.schedule, schedules,
-                 "order of the stages; graph: overlap, captured once and launched", later);
+                 graphs ? "order of the stages; graph: overlap, captured once and launched"
+                        : "order of the stages",
+                 later);
   add_side_lanes_option(options, values.side_lanes);
   add_fuse_option(options, values.fuse);
   add_precision_option(options, values.precision);

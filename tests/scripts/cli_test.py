@@ -254,6 +254,11 @@ class CommandLine(unittest.TestCase):
         self.refuse(2, ["--schedule", "serial", "twice"], *self.bench("--schedule", "serial,serial"))
         self.refuse(2, ["--batch", "8", "twice"], "profile", "segment", "--batch", "8,8", "--device", "host")
 
+    def test_a_trace_is_no_result(self):
+        self.refuse(2, ["--trace and --json are one file"], "profile", "segment", "--device", "host",
+                    "--trace", "one", "--json", "one")
+        self.assertFalse(os.path.exists("one"))
+
     def test_values_out_of_range(self):
         self.refuse(2, ["--image", "'48'", "power of two from 32 to 512"], *self.train("--image", 48))
         self.refuse(2, ["--image", "'1024'"], *self.train("--image", 1024))
