@@ -319,16 +319,7 @@ void run(FindOptions& options, const Options& declared, const Choice& choice) {
   });
   const FinderResult result = find_batch(probe, finder);
 
-  Json json;
-  json["schema"] = 1;
-  json["command"] = "find-batch";
-  json["environment"] = environment();
-  json["config"] = declared.effective();
-  json["workload"] = workload.name;
-  json["device"] = device.name;
-  json["gpu"] = device.is_cuda() ? Json(device.gpu) : Json(nullptr);
-  json["driver"] = device.is_cuda() ? Json(device.driver) : Json(nullptr);
-  json["image"] = config.image;
+  Json json = begin_result("find-batch", declared, workload, device);
   json["memory_bytes"] = finder.memory_bytes;
   json["free_bytes"] = free_bytes;
   json["rows"] = Json::array();

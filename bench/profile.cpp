@@ -498,16 +498,7 @@ void run(const ProfileOptions& options, const Options& declared, MakeWorkload ma
     announce(device, stream_count(plan_training(config), config.scheduler.schedule));
   watch_interrupt();
 
-  Json json;
-  json["schema"] = 1;
-  json["command"] = "profile";
-  json["environment"] = environment();
-  json["config"] = declared.effective();
-  json["workload"] = workload.name;
-  json["device"] = device.name;
-  json["gpu"] = device.is_cuda() ? Json(device.gpu) : Json(nullptr);
-  json["driver"] = device.is_cuda() ? Json(device.driver) : Json(nullptr);
-  json["image"] = config.image;
+  Json json = begin_result("profile", declared, workload, device);
   json["rows"] = Json::array();
   for (const std::int64_t batch : options.batches) {
     Json row = profile_batch(options, device, workload, batch, steps);

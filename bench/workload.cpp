@@ -106,4 +106,19 @@ void add_training_options(Options& options, WorkloadOptions& values,
   add_plan_option(options, values.plan);
 }
 
+Json begin_result(const char* command, const Options& declared, const Workload& workload,
+                  const Device& device) {
+  Json json;
+  json["schema"] = 1;
+  json["command"] = command;
+  json["environment"] = environment();
+  json["config"] = declared.effective();
+  json["workload"] = workload.name;
+  json["device"] = device.name;
+  json["gpu"] = device.is_cuda() ? Json(device.gpu) : Json(nullptr);
+  json["driver"] = device.is_cuda() ? Json(device.driver) : Json(nullptr);
+  json["image"] = workload.job.config.image;
+  return json;
+}
+
 }  // namespace tandem::program

@@ -44,4 +44,8 @@ void add_training_options(Options& options, WorkloadOptions& values,
                           const std::vector<std::string>& schedules,
                           const std::vector<std::string>& later);
 
+/// What the JSON of a command on a workload begins with; its rows come behind.
+Json begin_result(const char* command, const Options& declared, const Workload& workload,
+                  const Device& device);
+
 }  // namespace tandem::program

@@ -18,55 +18,56 @@ __global__ void __launch_bounds__(kBlockThreads)
                  });
 }
 
-template <int N, class T>
-__global__ void relu_forward_kernel(T* y, std::int64_t count) {
+/// y = f(x), element by element; y may be x.
+template <int N, class T, class F>
+__device__ inline void map_elements(const T* x, T* y, std::int64_t count, F f) {
   for_each_pack<N>(count, [&](std::int64_t first, auto width) {
     constexpr int n = width.value;
-    Pack<T, n> pack = load_pack<n>(y + first);
-    for (int j = 0; j < n; ++j) pack.element[j] = T(relu(load(pack.element[j])));
+    Pack<T, n> pack = load_pack<n>(x + first);
+    for (int j = 0; j < n; ++j) pack.element[j] = T(f(load(pack.element[j])));
     store_pack(y + first, pack);
   });
+}
+
+/// dy = f(y, dy), element by element.
+template <int N, class T, class F>
+__device__ inline void map_gradients(const T* __restrict__ y, T* __restrict__ dy,
+                                     std::int64_t count, F f) {
+  for_each_pack<N>(count, [&](std::int64_t first, auto width) {
+    constexpr int n = width.value;
+    const Pack<T, n> output = load_pack<n>(y + first);
+    Pack<T, n> pack = load_pack<n>(dy + first);
+    for (int j = 0; j < n; ++j) {
+      T& gradient = pack.element[j];
+      gradient = T(f(load(output.element[j]), load(gradient)));
+    }
+    store_pack(dy + first, pack);
+  });
+}
+
+template <int N, class T>
+__global__ void relu_forward_kernel(T* y, std::int64_t count) {
+  map_elements<N>(y, y, count, [](auto value) { return relu(value); });
 }
 
 template <int N, class T>
 __global__ void relu_backward_kernel(const T* __restrict__ y, T* __restrict__ dy,
                                      std::int64_t count) {
-  for_each_pack<N>(count, [&](std::int64_t first, auto width) {
-    constexpr int n = width.value;
-    const Pack<T, n> output = load_pack<n>(y + first);
-    Pack<T, n> pack = load_pack<n>(dy + first);
-    for (int j = 0; j < n; ++j) {
-      T& gradient = pack.element[j];
-      gradient = T(relu_gradient(load(output.element[j]), load(gradient)));
-    }
-    store_pack(dy + first, pack);
-  });
+  map_gradients<N>(y, dy, count,
+                   [](auto output, auto gradient) { return relu_gradient(output, gradient); });
 }
 
 template <int N, class T>
 __global__ void sigmoid_forward_kernel(const T* __restrict__ x, T* __restrict__ y,
                                        std::int64_t count) {
-  for_each_pack<N>(count, [&](std::int64_t first, auto width) {
-    constexpr int n = width.value;
-    Pack<T, n> pack = load_pack<n>(x + first);
-    for (int j = 0; j < n; ++j) pack.element[j] = T(sigmoid(load(pack.element[j])));
-    store_pack(y + first, pack);
-  });
+  map_elements<N>(x, y, count, [](auto value) { return sigmoid(value); });
 }
 
 template <int N, class T>
 __global__ void sigmoid_backward_kernel(const T* __restrict__ y, T* __restrict__ dy,
                                         std::int64_t count) {
-  for_each_pack<N>(count, [&](std::int64_t first, auto width) {
-    constexpr int n = width.value;
-    const Pack<T, n> output = load_pack<n>(y + first);
-    Pack<T, n> pack = load_pack<n>(dy + first);
-    for (int j = 0; j < n; ++j) {
-      T& gradient = pack.element[j];
-      gradient = T(sigmoid_gradient(load(output.element[j]), load(gradient)));
-    }
-    store_pack(dy + first, pack);
-  });
+  map_gradients<N>(y, dy, count,
+                   [](auto output, auto gradient) { return sigmoid_gradient(output, gradient); });
 }
 
 /// Where a thread works in a ColumnTiling: rows first, first + rows_at_once, .. below end. A thread
@@ -262,6 +263,15 @@ void launch_bias_backward(const T* y, T* dy, float* db, std::int64_t pixels, std
   TANDEM_CUDA_TRY(launch(bias_backward_sum_kernel, shape, stream, partial, terms, channels, db));
 }
 
+/// Launches what goes over `count` elements of T one pack a thread, as body(Width<N>, shape) says.
+template <class T, class Body>
+void over_packs(std::int64_t count, bool aligned, Body body) {
+  if (count == 0) return;
+  with_width<kPackElements<T>>(aligned, [&](auto width) {
+    TANDEM_CUDA_TRY(body(width, elementwise_shape(ceil_div<std::int64_t>(count, width.value))));
+  });
+}
+
 }  // namespace
 
 template <class T>
@@ -275,37 +285,29 @@ void u8_to_float(const ImageShape& shape, const std::uint8_t* x, float scale, Im
 
 template <class T>
 void relu_forward(T* y, std::int64_t count, cudaStream_t stream) {
-  if (count == 0) return;
-  with_width<kPackElements<T>>(is_aligned(y), [&](auto width) {
-    const LaunchShape shape = elementwise_shape(ceil_div<std::int64_t>(count, width.value));
-    TANDEM_CUDA_TRY(launch(relu_forward_kernel<width.value, T>, shape, stream, y, count));
+  over_packs<T>(count, is_aligned(y), [&](auto width, LaunchShape shape) {
+    return launch(relu_forward_kernel<width.value, T>, shape, stream, y, count);
   });
 }
 
 template <class T>
 void relu_backward(const T* y, T* dy, std::int64_t count, cudaStream_t stream) {
-  if (count == 0) return;
-  with_width<kPackElements<T>>(is_aligned(y, dy), [&](auto width) {
-    const LaunchShape shape = elementwise_shape(ceil_div<std::int64_t>(count, width.value));
-    TANDEM_CUDA_TRY(launch(relu_backward_kernel<width.value, T>, shape, stream, y, dy, count));
+  over_packs<T>(count, is_aligned(y, dy), [&](auto width, LaunchShape shape) {
+    return launch(relu_backward_kernel<width.value, T>, shape, stream, y, dy, count);
   });
 }
 
 template <class T>
 void sigmoid_forward(const T* x, T* y, std::int64_t count, cudaStream_t stream) {
-  if (count == 0) return;
-  with_width<kPackElements<T>>(is_aligned(x, y), [&](auto width) {
-    const LaunchShape shape = elementwise_shape(ceil_div<std::int64_t>(count, width.value));
-    TANDEM_CUDA_TRY(launch(sigmoid_forward_kernel<width.value, T>, shape, stream, x, y, count));
+  over_packs<T>(count, is_aligned(x, y), [&](auto width, LaunchShape shape) {
+    return launch(sigmoid_forward_kernel<width.value, T>, shape, stream, x, y, count);
   });
 }
 
 template <class T>
 void sigmoid_backward(const T* y, T* dy, std::int64_t count, cudaStream_t stream) {
-  if (count == 0) return;
-  with_width<kPackElements<T>>(is_aligned(y, dy), [&](auto width) {
-    const LaunchShape shape = elementwise_shape(ceil_div<std::int64_t>(count, width.value));
-    TANDEM_CUDA_TRY(launch(sigmoid_backward_kernel<width.value, T>, shape, stream, y, dy, count));
+  over_packs<T>(count, is_aligned(y, dy), [&](auto width, LaunchShape shape) {
+    return launch(sigmoid_backward_kernel<width.value, T>, shape, stream, y, dy, count);
   });
 }
 
