@@ -49,6 +49,12 @@ ScoreComparison compare_scores(const std::vector<SizeScores>& sizes, const std::
                        : fmt::format(" Training diverged at batch {}.", fmt::join(diverged, ", "));
   if (best == nullptr) return {{}, fmt::format("No size has a score.{}", diverging)};
 
+  if (sizes.size() == 1)
+    return {
+        {},
+        fmt::format("Batch {} has a mean {} of {:.4f}, and there is no other size to compare.{}",
+                    best->batch, score, best_mean, diverging)};
+
   ScoreComparison result;
   std::size_t compared = 0;
   for (const SizeScores& size : sizes) {

@@ -51,6 +51,13 @@ TEST(CompareScores, OneSeedSaysLittle) {
       "that says little.");
 }
 
+TEST(CompareScores, OneSizeIsComparedWithNothing) {
+  EXPECT_EQ(
+      compare_scores({{8, {0.25, 0.75}, 1}}, "accuracy").sentence,
+      "Batch 8 has a mean accuracy of 0.5000, and there is no other size to compare. Training "
+      "diverged at batch 8.");
+}
+
 TEST(CompareScores, DivergedTrainingsAreNamed) {
   EXPECT_EQ(
       compare_scores({{1, {}, 2}, {2, {0.9, 0.9}, 0}, {4, {0.8}, 1}}, "accuracy").sentence,
