@@ -62,7 +62,8 @@ struct OverlapAnswer {
 };
 
 /// Pays: the bound is 1.05 or more and at least a tenth of the gain that it allows was had. Hurts:
-/// slower than serial at such a bound. Times that are no numbers above 0 do not pay. Thread-safe.
+/// slower than serial at such a bound. A speed-up above 1.1 bounds is noise, and says nothing, as
+/// times that are no numbers above 0 do. Thread-safe.
 OverlapAnswer judge_overlap(const OverlapSeen& seen);
 
 }  // namespace tandem
