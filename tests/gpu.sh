@@ -19,8 +19,8 @@ bash tests/gpu.sh [parts] [options]     no part: all of them, in this order
   --quick       short forms: labels gpu only; memcheck only; two blocks at batch 8, eager rows only
   --built DIR   takes the build folder DIR as it is, and builds nothing
   --help
-Each part should take less than ten minutes on an H200 with 16 cores; --bench took 3.5 minutes there, --bench-classify
-four, with the code of torch.compile there already. It is made while the build runs (80 s), and stays in
+Each part should take less than ten minutes on an H200 with 16 cores; on a host with two and 32 cores --bench took
+3.5 minutes, --bench-classify four, with the code of torch.compile there already. It is made while the build runs (80 s), and stays in
 build-gpu/torch-caches for the next run. Where there are several GPUs, the tools of --sanitize spread over them.
 Environment: OUT (logs and results), PYTHON (an interpreter that has PyTorch; python3), TANDEM_COMMIT (what
 results are said to be of, where git does not know),

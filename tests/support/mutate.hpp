@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <random>
+#include <string>
 #include <vector>
 
 namespace tandem::testing {
@@ -46,6 +47,19 @@ inline void mutate(std::vector<std::uint8_t>& bytes, std::size_t begin, std::siz
         bytes.resize(at);
     }
   }
+}
+
+/// Damage that leaves JSON what it is: once or twice, what follows a colon, up to the next comma or
+/// bracket, becomes one of `values`.
+inline std::string with_other_values(std::string text, const std::vector<std::string>& values,
+                                     std::mt19937& random) {
+  for (std::size_t times = 1 + random() % 2; times > 0; --times) {
+    const std::size_t colon = text.find(": ", random() % text.size());
+    if (colon == std::string::npos) continue;
+    const std::size_t end = text.find_first_of(",}]\n", colon);
+    text.replace(colon + 2, end - colon - 2, values[random() % values.size()]);
+  }
+  return text;
 }
 
 }  // namespace tandem::testing
