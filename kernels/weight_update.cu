@@ -64,8 +64,9 @@ __device__ Quad four_adjacent(const float (&left)[4], const float (&right)[4], i
 __global__ void __launch_bounds__(kBlockThreads, 2)
     weight_update_kernel(const BatchHeader* header, const bf16* a, const bf16* b, float* w,
                          bf16* copy, std::int64_t rows, std::int64_t columns, int depth) {
-  __shared__ bf16 tile_a[kDepth][kRows + kPadding];
-  __shared__ bf16 tile_b[kDepth][kColumns + kPadding];
+  // Rows are copied, and read into fragments, 16 bytes at a time.
+  __shared__ alignas(16) bf16 tile_a[kDepth][kRows + kPadding];
+  __shared__ alignas(16) bf16 tile_b[kDepth][kColumns + kPadding];
   const std::int64_t tiles_across = columns / kColumns;
   const std::int64_t row0 = blockIdx.x / tiles_across * kRows;
   const std::int64_t column0 = blockIdx.x % tiles_across * kColumns;
