@@ -96,6 +96,10 @@ class Backend {
   /// Blocks the calling thread until the stream is empty. Throws a pending failure.
   virtual void synchronise(StreamRef stream) = 0;
 
+  /// Whether an operation has failed and no function has thrown that yet: until then nothing that
+  /// is queued runs. Only asked where there are graphs.
+  virtual bool failed() const noexcept { return false; }
+
   /// Whether the four functions below work.
   virtual bool has_graphs() const noexcept { return false; }
 

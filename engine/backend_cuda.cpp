@@ -224,6 +224,7 @@ class CudaBackend final : public Backend {
   // --- graphs
   // ---------------------------------------------------------------------------------------
 
+  bool failed() const noexcept override { return failure_.pending(); }
   bool has_graphs() const noexcept override { return true; }
 
   /// Thread-local: loader threads go on waiting for events meanwhile.
@@ -252,7 +253,7 @@ class CudaBackend final : public Backend {
   }
 
   void launch(GraphRef graph, StreamRef stream) override {
-    if (failure_.stops(failure_.generation())) return;
+    if (failure_.pending()) return;
     on_device(device_, "launching a graph",
               [&] { TANDEM_CUDA_TRY(cudaGraphLaunch(of(graph), of(stream)->stream.get())); });
   }

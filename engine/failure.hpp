@@ -22,6 +22,9 @@ class FailureState {
     return generation <= stopped_.load(std::memory_order_relaxed);
   }
 
+  /// There is a failure that has not been reported yet.
+  bool pending() const noexcept { return stops(generation()); }
+
   /// Keeps the first failure of a generation, and names the operation that failed.
   void set(std::uint64_t generation, const BoundOperation& failed, const Error& error) {
     std::lock_guard lock(mutex_);

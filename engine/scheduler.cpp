@@ -331,6 +331,8 @@ struct Scheduler::Impl {
       turn.issued_once = true;  // everything that is loaded or chosen at first use now is
       return issue_between_fork_and_join();
     }
+    // A failure of before would be taken for one of the capture, and never be reported.
+    if (backend_.failed()) return issue_between_fork_and_join();
     if (!turn.graph) {
       try {
         turn.graph = capture();
@@ -350,7 +352,7 @@ struct Scheduler::Impl {
     backend_.begin_capture(lane);
     try {
       issue_between_fork_and_join();
-    } catch (const Error&) {
+    } catch (...) {
       // Ends the capture; throws the reason where this error is only a consequence of it.
       static_cast<void>(Graph::adopt(backend_.end_capture(lane)));
       throw;

@@ -5,10 +5,12 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <tandem/engine/error.hpp>
 #include <tandem/tests/support/forwarding_backend.hpp>
+#include <utility>
 #include <vector>
 
 namespace tandem::testing {
@@ -17,14 +19,25 @@ class CapturingBackend final : public ForwardingBackend {
  public:
   using ForwardingBackend::ForwardingBackend;
 
-  std::string refuse;  ///< why end_capture() throws; empty: it does not
+  std::string refuse;            ///< why end_capture() throws; empty: it does not
+  std::optional<Error> failure;  ///< of an operation, which the next function that can throws
   int launches = 0;
   std::set<void*> alive;  ///< graphs that have not been destroyed
 
+  bool failed() const noexcept override { return failure.has_value(); }
+  void synchronise(EventRef event) override {
+    throw_failure();
+    ForwardingBackend::synchronise(event);
+  }
+  void synchronise(StreamRef stream) override {
+    throw_failure();
+    ForwardingBackend::synchronise(stream);
+  }
   bool has_graphs() const noexcept override { return true; }
   void begin_capture(StreamRef) override { capturing_ = std::make_unique<Calls>(); }
   GraphRef end_capture(StreamRef) override {
     const auto calls = std::move(capturing_);
+    throw_failure();
     if (!refuse.empty()) throw Error(ErrorCode::run_failed, refuse);
     auto* graph = new Calls(std::move(*calls));
     alive.insert(graph);
@@ -50,6 +63,10 @@ class CapturingBackend final : public ForwardingBackend {
   }
 
  private:
+  void throw_failure() {
+    if (failure) throw Error(*std::exchange(failure, std::nullopt));
+  }
+
   using Calls = std::vector<std::function<void()>>;
   void call(std::function<void()> function) {
     if (capturing_) {

@@ -41,6 +41,7 @@ class ForwardingBackend : public Backend {
   void block(EventRef event) noexcept override { inner_.block(to_inner(event)); }
   void synchronise(EventRef event) override { inner_.synchronise(to_inner(event)); }
   void synchronise(StreamRef stream) override { inner_.synchronise(to_inner(stream)); }
+  bool failed() const noexcept override { return inner_.failed(); }
   bool has_graphs() const noexcept override { return inner_.has_graphs(); }
   void begin_capture(StreamRef origin) override { inner_.begin_capture(to_inner(origin)); }
   GraphRef end_capture(StreamRef origin) override {
