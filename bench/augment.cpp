@@ -40,8 +40,7 @@ struct Original {
   std::vector<std::uint8_t> pixels;  // [side, side, 3]
 };
 
-// --- pictures
-// -------------------------------------------------------------------------------------
+// --- pictures ---
 
 Original read_original(const fs::path& path, std::int64_t record) {
   const Picture picture = read_picture(path.string());
@@ -128,8 +127,7 @@ void refuse_own_picture(const char* option, const std::string& path, const std::
     if (entry.is_regular_file()) refuse(entry.path());
 }
 
-// --- draws
-// ----------------------------------------------------------------------------------------
+// --- draws ---
 
 /// The inverse of to_text().
 AugmentDraw parse_draw(const std::string& text) {
@@ -229,8 +227,7 @@ std::vector<std::uint8_t> apply(Backend& backend, AugmentSpec spec, const Origin
   return made;
 }
 
-// --- sheet
-// ----------------------------------------------------------------------------------------
+// --- sheet ---
 
 /// What has been made of one picture.
 struct Row {
@@ -327,16 +324,14 @@ class Sheet {
   Canvas canvas_;
 };
 
-// ------------------------------------------------------------------------------------------
-
 void run(AugmentOptions& options, const Options& declared) {
   const Device device = open_device(options.device);
   if (fs::path(options.out).extension() != ".png")
     throw Error(ErrorCode::usage,
                 fmt::format("--out {} is not allowed; allowed: FILE.png", options.out));
   check_distinct({{"--out", options.out}, {"--json", options.json}});
-  check_writable("--out", options.out);
-  if (!options.json.empty() && options.json != "-") check_writable("--json", options.json);
+  check_replaceable("--out", options.out);
+  check_json(options.json);
   if (!options.force.empty()) parse_draw(options.force);
   std::vector<Original> originals = open_originals(options);
   refuse_own_picture("--out", options.out, options.in);

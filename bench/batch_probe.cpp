@@ -42,6 +42,23 @@ EngineConfig TrainingProbe::config_for(std::int64_t batch) const {
   return config;
 }
 
+std::int64_t TrainingProbe::largest_batch() const {
+  const auto check = [this](std::int64_t batch) { plan_training(config_for(batch)); };
+  check(1);
+  std::int64_t low = 1, high = kMaxBatch + 1;  // what is taken, and what is not
+  while (high - low > 1) {
+    const std::int64_t middle = low + (high - low) / 2;
+    try {
+      check(middle);
+      low = middle;
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::usage) throw;
+      high = middle;
+    }
+  }
+  return low;
+}
+
 std::size_t TrainingProbe::predict_bytes(std::int64_t batch) {
   const EngineConfig config = config_for(batch);
   std::size_t bytes = memory_need(device_, plan_training(config), config.scheduler);

@@ -37,6 +37,9 @@ class TrainingProbe final : public BatchProbe {
   TrainingProbe(const Device& device, ProbeJob job,
                 std::function<void(std::int64_t batch)> on_trial);
 
+  /// The largest size that the engine and its kernels take with these networks and pictures.
+  /// Throws Error{usage} if that is none.
+  std::int64_t largest_batch() const;
   /// What memory_need() says of the plan at that size.
   std::size_t predict_bytes(std::int64_t batch) override;
   BatchTrial run(std::int64_t batch, std::int64_t warmup, std::int64_t steps) override;

@@ -41,14 +41,6 @@ struct BenchOptions {
   bool serve = false, quiet = false;
 };
 
-/// What is measured: the networks and their input.
-struct Workload {
-  const char* name;
-  EngineConfig config;
-  std::shared_ptr<const Dataset> data;
-  std::optional<LoaderAugment> augment;
-};
-
 using Clock = std::chrono::steady_clock;
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -374,35 +366,18 @@ void print_table(const Json& rows) {
         "nvml: the driver's counter in that run: share of time in which a kernel was running.\n");
 }
 
-Workload segment(const BenchOptions& options, std::int64_t batch) {
-  const auto seed = static_cast<std::uint64_t>(options.seed);
-  return {"segment",
-          segmenter_config(options.image, options.classes, batch),
-          make_synthetic(options.image, options.classes, seed),
-          {}};
-}
-
-Workload classify(const BenchOptions& options, std::int64_t batch) {
-  const auto seed = static_cast<std::uint64_t>(options.seed);
-  Workload workload{"classify",
-                    published_classifier(options.image, options.classes, batch),
-                    make_synthetic_classes(options.image, options.classes, seed),
-                    {}};
-  EngineConfig& config = workload.config;
-  if (options.augment == "none") {
-    config.augment.reset();
-  } else {
-    // The article feeds values of 0 to 255.
-    if (options.scheme == "torch") config.augment->scale = 1.0f;
-    config.augment_on_cpu = options.augment == "cpu";
-    workload.augment =
-        LoaderAugment{*config.augment, AugmentRanges{}, seed, config.augment_on_cpu, false};
+/// One of the two, for a batch size.
+using MakeJob = PublishedJob (*)(const PublishedChoice& choice);
+PublishedJob make_job(MakeJob make, const BenchOptions& options, std::int64_t batch) {
+  PublishedJob job =
+      make({options.image, options.classes, batch, static_cast<std::uint64_t>(options.seed),
+            options.augment, options.input});
+  if (options.scheme == "torch") {  // the article feeds the bytes as they are
+    job.config.input_scale = 1.0f;
+    if (job.augment) job.config.augment->scale = job.augment->spec.scale = 1.0f;
   }
-  return workload;
+  return job;
 }
-
-/// A workload for a batch size.
-using MakeWorkload = Workload (*)(const BenchOptions& options, std::int64_t batch);
 
 using UseRow = std::function<void(std::unique_ptr<Runner>)>;
 
@@ -425,21 +400,19 @@ void for_each_row(const std::shared_ptr<Job>& job, const BenchOptions& options, 
   for (const std::string& name : options.schedules) use(std::make_unique<Runner>(job, name));
 }
 
-void for_each_row(const BenchOptions& options, const Device& device, MakeWorkload make_workload,
+void for_each_row(const BenchOptions& options, const Device& device, MakeJob make,
                   const UseRow& use) {
   std::vector<Precision> precisions;
   for (const std::string& name : options.precisions) precisions.push_back(precision(name, device));
   for (const std::int64_t batch : options.batches) {
-    Workload workload = make_workload(options, batch);
-    EngineConfig& config = workload.config;
+    PublishedJob published = make_job(make, options, batch);
+    EngineConfig& config = published.config;
     config.momentum = options.momentum != 0;
     config.slots = static_cast<int>(options.slots);
     config.fuse = fuse_options(options.fuse);
     config.scheduler.schedule = Schedule::serial;
     config.scheduler.side_lanes = side_lanes(options.side_lanes, device);
     config.input_memory = options.input == "device" ? MemoryKind::device : MemoryKind::pinned;
-    // The article feeds the bytes as they are.
-    if (options.scheme == "torch") config.input_scale = 1.0f;
     const auto weights = std::make_shared<const SegmenterWeights>(initial_segmenter(
         config, init_scheme(options.scheme), static_cast<std::uint64_t>(options.seed)));
     LoaderOptions loader;
@@ -452,12 +425,12 @@ void for_each_row(const BenchOptions& options, const Device& device, MakeWorkloa
     loader.classes = options.classes;
     loader.learning_rate = static_cast<float>(options.learning_rate);
     loader.momentum = static_cast<float>(options.momentum);
-    loader.augment = workload.augment;
+    loader.augment = published.augment;
 
     for (std::size_t p = 0; p < precisions.size(); ++p) {
       config.precision = precisions[p];
       const auto job = std::make_shared<Job>();
-      job->workload = workload.name;
+      job->workload = published.name;
       job->batch = batch;
       job->precision = options.precisions[p];
       // A backend of its own, so that the plan's hash is of its own algorithms only. It chooses
@@ -468,7 +441,7 @@ void for_each_row(const BenchOptions& options, const Device& device, MakeWorkloa
       job->backend_seconds = seconds_since(start);
       job->config = config;
       job->weights = weights;
-      job->data = workload.data;
+      job->data = published.data;
       job->loader = loader;
       job->quiet = options.quiet;
       job->copies = make_stream(*job->backend, "snapshots");
@@ -511,9 +484,9 @@ void print_line(const Json& value) {
 }
 
 /// Keeps every row ready, and measures a block of each for every line of standard input.
-void serve(const BenchOptions& options, const Device& device, MakeWorkload make_workload) {
+void serve(const BenchOptions& options, const Device& device, MakeJob make) {
   std::vector<std::unique_ptr<Runner>> runners;
-  for_each_row(options, device, make_workload,
+  for_each_row(options, device, make,
                [&](std::unique_ptr<Runner> runner) { runners.push_back(std::move(runner)); });
   print_line({{"ready", true}, {"environment", environment()}});
   Json all = Json::array();
@@ -531,16 +504,13 @@ void serve(const BenchOptions& options, const Device& device, MakeWorkload make_
   check_verified(all);
 }
 
-void run(const BenchOptions& options, const Options& declared, MakeWorkload make_workload) {
+void run(const BenchOptions& options, const Options& declared, MakeJob make) {
   require_each_once("--batch", options.batches);
   require_each_once("--schedule", options.schedules);
   require_each_once("--precision", options.precisions);
   if (options.steps < options.windows)
     throw Error(ErrorCode::usage, fmt::format("--steps is {}; allowed: at least --windows, {}",
                                               options.steps, options.windows));
-  if (options.augment == "cpu" && options.input == "device")
-    throw Error(ErrorCode::usage,
-                "--augment cpu is done by loader threads; --input device has none");
   for (const char* name : {"--json", "--observe"})
     if (options.serve && declared.given(name))
       throw Error(ErrorCode::usage, fmt::format("{} is not allowed beside --serve, which {}", name,
@@ -549,18 +519,22 @@ void run(const BenchOptions& options, const Options& declared, MakeWorkload make
                                                     : "observes what a request asks for"));
   const Device device = open_device(options.device, options.plan);
   for (const std::string& name : options.precisions) precision(name, device);  // refuses
-  if (!options.json.empty() && options.json != "-") check_writable("--json", options.json);
+  check_json(options.json);
   const bool overlaps = std::any_of(options.schedules.begin(), options.schedules.end(),
                                     [](const std::string& name) { return name != "serial"; });
-  if (!options.quiet)
-    announce(device, stream_count(plan_training(make_workload(options, 1).config),
-                                  overlaps ? Schedule::overlap : Schedule::serial));
+  if (!options.quiet) {
+    EngineConfig config = make_job(make, options, 1).config;
+    config.fuse = fuse_options(options.fuse);
+    config.scheduler.schedule = overlaps ? Schedule::overlap : Schedule::serial;
+    config.scheduler.side_lanes = side_lanes(options.side_lanes, device);
+    announce(device, stream_count(plan_training(config), config.scheduler));
+  }
   // Between requests nothing is under way that Ctrl-C would have to end in order.
-  if (options.serve) return serve(options, device, make_workload);
+  if (options.serve) return serve(options, device, make);
   watch_interrupt();
 
   Json rows = Json::array();
-  for_each_row(options, device, make_workload, [&](std::unique_ptr<Runner> runner) {
+  for_each_row(options, device, make, [&](std::unique_ptr<Runner> runner) {
     const auto job = runner->job;
     rows.push_back(measure(options, device, *runner, options.observe > 0));
     runner.reset();  // its memory is for the one that is observed
@@ -586,7 +560,7 @@ void run(const BenchOptions& options, const Options& declared, MakeWorkload make
 }
 
 void add_workload(CLI::App& bench, Command& selected, const char* name, const char* help,
-                  MakeWorkload make) {
+                  MakeJob make) {
   CLI::App* app = bench.add_subcommand(name, help);
   auto values = std::make_shared<BenchOptions>();
   auto options = std::make_shared<Options>(*app);
@@ -636,9 +610,10 @@ void add_workload(CLI::App& bench, Command& selected, const char* name, const ch
 void add_bench(CLI::App& root, Command& selected) {
   CLI::App* app = root.add_subcommand("bench", "Measures throughput");
   add_workload(*app, selected, "segment", "Partial training of the segmenter on random pictures",
-               segment);
+               published_segment_job);
   add_workload(*app, selected, "classify",
-               "Training of the classifier on random pictures, each augmented anew", classify);
+               "Training of the classifier on random pictures, each augmented anew",
+               published_classify_job);
   add_bench_overlap(*app, selected);
   add_later_command(*app, "resnet18");
 }

@@ -49,12 +49,33 @@ bool same_file(const std::string& a, const std::string& b) {
                                               fs::weakly_canonical(fs::absolute(b), ignored);
 }
 
+fs::path folder_of(const fs::path& path) {
+  return path.has_parent_path() ? path.parent_path() : ".";
+}
+
+/// Empty where the file is there and can be written to, or can be created.
+std::string why_not_writable(const std::string& path) {
+  const fs::path folder = folder_of(path);
+  std::error_code ignored;
+  if (!fs::exists(folder, ignored)) return fmt::format("there is no folder {}", folder.string());
+  if (!fs::is_directory(folder, ignored)) return fmt::format("{} is not a folder", folder.string());
+  if (fs::is_directory(path, ignored)) return "it is a folder";
+  if (access(fs::exists(path, ignored) ? path.c_str() : folder.c_str(), W_OK) != 0)
+    return std::strerror(errno);
+  return {};
+}
+
+void refuse_if(const std::string& why_not, const std::string& option, const std::string& path) {
+  if (!why_not.empty())
+    throw Error(ErrorCode::data,
+                fmt::format("{} {}: cannot be written: {}", option, path, why_not));
+}
+
 std::string or_unknown(const std::string& text) { return text.empty() ? "unknown" : text; }
 
 }  // namespace
 
-// --- model
-// ----------------------------------------------------------------------------------------
+// --- model ---
 
 InitScheme init_scheme(const std::string& name) {
   return name == "torch" ? InitScheme::torch : InitScheme::he;
@@ -88,8 +109,7 @@ SegmenterWeights initial_segmenter(const EngineConfig& config, InitScheme scheme
   return {initialise(config.frozen, scheme, seed, 0), initialise(config.trained, scheme, seed, 1)};
 }
 
-// --- results
-// --------------------------------------------------------------------------------------
+// --- results ---
 
 Json environment() {
   Json json;
@@ -138,19 +158,23 @@ void check_distinct(const std::vector<NamedFile>& files) {
 }
 
 void check_writable(const std::string& option, const std::string& path) {
-  const fs::path folder = fs::path(path).has_parent_path() ? fs::path(path).parent_path() : ".";
+  refuse_if(why_not_writable(path), option, path);
+}
+
+void check_replaceable(const std::string& option, const std::string& path) {
   std::error_code ignored;
-  std::string why;
-  if (!fs::exists(folder, ignored))
-    why = fmt::format("there is no folder {}", folder.string());
-  else if (!fs::is_directory(folder, ignored))
-    why = fmt::format("{} is not a folder", folder.string());
-  else if (fs::is_directory(path, ignored))
-    why = "it is a folder";
-  else if (access(fs::exists(path, ignored) ? path.c_str() : folder.c_str(), W_OK) != 0)
-    why = std::strerror(errno);
-  if (!why.empty())
-    throw Error(ErrorCode::data, fmt::format("{} {}: cannot be written: {}", option, path, why));
+  std::string why = why_not_writable(path);
+  if (why.empty() && fs::exists(path, ignored)) {
+    if (!fs::is_regular_file(path, ignored))
+      why = "it is not a plain file";
+    else if (access(folder_of(path).c_str(), W_OK) != 0)
+      why = fmt::format("a new file in {}: {}", folder_of(path).string(), std::strerror(errno));
+  }
+  refuse_if(why, option, path);
+}
+
+void check_json(const std::string& path) {
+  if (!path.empty() && path != "-") check_replaceable("--json", path);
 }
 
 void write_file(const std::string& path, const std::string& text) {
@@ -159,21 +183,22 @@ void write_file(const std::string& path, const std::string& text) {
   file.commit();
 }
 
-void write_json(const std::string& path, const Json& value) {
-  if (path.empty()) return;
-  const std::string text = to_text(value, 2) + "\n";
+void write_text(const std::string& path, const std::string& text) {
   if (path == "-")
     fmt::print("{}", text);
   else
     write_file(path, text);
 }
 
+void write_json(const std::string& path, const Json& value) {
+  if (!path.empty()) write_text(path, to_text(value, 2) + "\n");
+}
+
 std::string count_of(std::int64_t count, const std::string& noun) {
   return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
 }
 
-// --- stopping
-// -------------------------------------------------------------------------------------
+// --- stopping ---
 
 void watch_interrupt() {
   struct sigaction action {};

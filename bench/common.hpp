@@ -31,8 +31,7 @@ void add_compare(CLI::App& root, Command& selected);
 /// Under `bench`.
 void add_bench_overlap(CLI::App& bench, Command& selected);
 
-// --- model
-// ----------------------------------------------------------------------------------------
+// --- model ---
 
 InitScheme init_scheme(const std::string& name);
 Schedule schedule(const std::string& name);
@@ -48,8 +47,7 @@ EngineConfig segmenter_config(std::int64_t image, std::int64_t classes, std::int
 /// Of the classifier, of which nothing is frozen.
 EngineConfig classifier_config(std::int64_t image, std::int64_t classes, std::int64_t batch);
 
-// --- results
-// --------------------------------------------------------------------------------------
+// --- results ---
 
 /// {cpu, cores, compiler, openblas, os, version, commit, date}, and {cuda, cudnn, cublaslt} where
 /// CUDA is built in.
@@ -73,20 +71,26 @@ struct NamedFile {
 /// Throws Error{usage} where two of them are one file. Empty paths and "-" are none.
 void check_distinct(const std::vector<NamedFile>& files);
 
-/// Throws Error{data} unless a file of that name can be created. Leaves nothing behind.
+/// Throws Error{data} unless the file can be opened to write, or created; it may be a pipe or a
+/// device. Leaves nothing behind.
 void check_writable(const std::string& option, const std::string& path);
+/// And unless write_file() can replace it. Leaves nothing behind.
+void check_replaceable(const std::string& option, const std::string& path);
+/// check_replaceable() for the file of --json; nothing for "-" and "".
+void check_json(const std::string& path);
 
 /// Replaces the file as a whole, or leaves it as it was and throws Error{data}.
 void write_file(const std::string& path, const std::string& text);
 
-/// Writes to the file, or to standard output for "-"; nothing for "".
+/// write_file(), or to standard output for "-".
+void write_text(const std::string& path, const std::string& text);
+/// As write_text(); nothing for "".
 void write_json(const std::string& path, const Json& value);
 
 /// "1 scene", "2 scenes"
 std::string count_of(std::int64_t count, const std::string& noun);
 
-// --- stopping
-// -------------------------------------------------------------------------------------
+// --- stopping ---
 
 /// From here on the first Ctrl-C is remembered, and the second ends the process.
 void watch_interrupt();

@@ -101,8 +101,7 @@ Device choose(const std::string& name) {
 
 }  // namespace
 
-// --- options
-// --------------------------------------------------------------------------------------
+// --- options ---
 
 CLI::Option* add_device_option(Options& options, std::string& device) {
   return options.text("--device", device, "auto|host|cuda:N", "what runs the operations");
@@ -129,8 +128,7 @@ bool side_lanes(const std::string& word, const Device& device) {
   return word == "on" || (word == "auto" && device.is_cuda());
 }
 
-// --- device
-// ---------------------------------------------------------------------------------------
+// --- device ---
 
 Device open_device(const std::string& name, const std::string& plan_file) {
   Device device = choose(name);
@@ -202,8 +200,7 @@ std::size_t memory_need(const Device& device, const Plan& plan, const SchedulerO
   const MemoryPlan memory = plan_memory(plan);
   if (!device.is_cuda()) return memory.device_bytes + memory.pinned_bytes;
   // One more while algorithms are chosen.
-  auto streams = static_cast<std::size_t>(stream_count(plan, options.schedule) + 1);
-  if (options.side_lanes && options.schedule != Schedule::serial) streams += plan.stages.size();
+  const auto streams = static_cast<std::size_t>(stream_count(plan, options) + 1);
   return memory.device_bytes + streams * kLaneWorkspace;
 }
 
@@ -266,8 +263,17 @@ void announce(const Device& device, int streams) {
     say(fmt::format("warning: {}\n", warning));
 }
 
-int stream_count(const Plan& plan, Schedule schedule) {
-  return schedule == Schedule::serial ? 1 : static_cast<int>(plan.stages.size());
+int stream_count(const Plan& plan, const SchedulerOptions& options) {
+  if (options.schedule == Schedule::serial) return 1;
+  const auto has_side_lane = [](const Stage& stage) {
+    return std::any_of(stage.operations.begin(), stage.operations.end(),
+                       [](const Operation& op) { return op.lane == Lane::update; });
+  };
+  auto streams = static_cast<int>(plan.stages.size());
+  if (options.side_lanes)
+    streams +=
+        static_cast<int>(std::count_if(plan.stages.begin(), plan.stages.end(), has_side_lane));
+  return streams;
 }
 
 Json cuda_versions() {
@@ -281,8 +287,7 @@ Json cuda_versions() {
   return json;
 }
 
-// --- observing a run
-// ------------------------------------------------------------------------------
+// --- observing a run ---
 
 Observation not_observed(const std::string& reason) {
   return {nullptr, nullptr, nullptr, nullptr, reason, reason};

@@ -86,8 +86,8 @@ std::vector<std::string> cuda_warnings(int streams);
 /// Writes the device's name and reason to standard error, and the warnings for a GPU.
 void announce(const Device& device, int streams);
 
-/// Streams that a schedule uses on a plan.
-int stream_count(const Plan& plan, Schedule schedule);
+/// Streams that a plan is run with, side lanes among them.
+int stream_count(const Plan& plan, const SchedulerOptions& options);
 
 /// Versions of the libraries; empty object where CUDA is not built in.
 Json cuda_versions();

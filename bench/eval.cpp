@@ -144,7 +144,7 @@ std::optional<LoaderAugment> framing(EngineConfig& config, AugmentChoice& frame,
 void run(EvalOptions& options, const Options& declared) {
   const Device device = open_device(options.device);
   const Precision chosen_precision = precision(options.precision, device);
-  if (!options.json.empty() && options.json != "-") check_writable("--json", options.json);
+  check_json(options.json);
   if (!has_held_out(options.data))
     throw Error(ErrorCode::usage,
                 fmt::format("--data {}: has nothing held out to score", options.data.data));
@@ -179,8 +179,7 @@ void run(EvalOptions& options, const Options& declared) {
   }
 
   if (!options.quiet)
-    announce(device,
-             stream_count(plan_prediction(network.config), network.config.scheduler.schedule));
+    announce(device, stream_count(plan_prediction(network.config), network.config.scheduler));
   watch_interrupt();
   const std::unique_ptr<Backend> backend = make_backend(device);
   SamplePredictor predictor(*backend, network.config, samples);

@@ -127,7 +127,7 @@ Json make_row(const BatchRow& found, const FinderOptions& finder) {
   row["mem_free_bytes"] = finder.memory_bytes - std::min(finder.memory_bytes, found.bytes);
   if (finder.samples > 0) {
     const std::int64_t rest = finder.samples % found.batch;
-    row["steps_per_epoch"] = (finder.samples + found.batch - 1) / found.batch;
+    row["steps_per_epoch"] = (finder.samples - 1) / found.batch + 1;
     row["last_batch"] = rest == 0 ? found.batch : rest;
     row["epoch_s_est"] = static_cast<double>(finder.samples) / rate;
   }
@@ -169,7 +169,10 @@ class Accuracy {
     row["train_samples"] = options_.epochs * epoch_size_;
     row["scores"] = Json::array();
     for (std::int64_t i = 0; i < options_.seeds; ++i) {
-      const std::optional<double> score = train(batch, options_.work.seed + i);
+      // They are 64 bits without a sign, and the last is followed by 0.
+      const auto seed =
+          static_cast<std::int64_t>(options_.work.seed_value() + static_cast<std::uint64_t>(i));
+      const std::optional<double> score = train(batch, seed);
       row["scores"].push_back(score ? Json(*score) : Json(nullptr));
       if (score)
         size.scores.push_back(*score);
@@ -291,7 +294,7 @@ void print_result(const Json& json) {
 
 void run(FindOptions& options, const Options& declared, const Choice& choice) {
   const Device device = open_device(options.work.device, options.work.plan);
-  if (!options.json.empty() && options.json != "-") check_writable("--json", options.json);
+  check_json(options.json);
   refuse_idle(options, declared);
   const Workload workload = complete_workload(options.work, device, choice.make_workload);
   const ProbeJob& job = workload.job;
@@ -300,7 +303,6 @@ void run(FindOptions& options, const Options& declared, const Choice& choice) {
   if (options.seeds > 0) accuracy.emplace(options, device, choice.make_training);
 
   FinderOptions& finder = options.finder;
-  finder.limit = kMaxBatch;
   if (accuracy && finder.samples == 0) finder.samples = accuracy->records();
   finder.repeats = static_cast<int>(options.repeats);
   finder.refinements = static_cast<int>(options.refinements);
@@ -311,12 +313,12 @@ void run(FindOptions& options, const Options& declared, const Choice& choice) {
   if (options.memory_mib > 0)
     finder.memory_bytes = std::min(free_bytes, static_cast<std::size_t>(options.memory_mib) * kMiB);
 
-  if (!options.quiet)
-    announce(device, stream_count(plan_training(config), config.scheduler.schedule));
+  if (!options.quiet) announce(device, stream_count(plan_training(config), config.scheduler));
   watch_interrupt();
   TrainingProbe probe(device, job, [&](std::int64_t batch) {
     if (!options.quiet) say(fmt::format("find-batch: trial of batch {}\n", batch));
   });
+  finder.limit = probe.largest_batch();
   const FinderResult result = find_batch(probe, finder);
 
   Json json = begin_result("find-batch", declared, workload, device);

@@ -86,8 +86,7 @@ void print_picture_scores(const Json& scores, const std::vector<std::string>& cl
 
 }  // namespace
 
-// --- predictions
-// ----------------------------------------------------------------------------------
+// --- predictions ---
 
 SamplePredictor::SamplePredictor(Backend& backend, EngineConfig config, Samples samples)
     : config_(with_batch(std::move(config), samples.count)),
@@ -143,8 +142,7 @@ Confusion SamplePredictor::score(const Parameters& frozen, const Parameters& tra
   return confusion;
 }
 
-// --- scores
-// ---------------------------------------------------------------------------------------
+// --- scores ---
 
 Json scores(Labels labels, const std::optional<Confusion>& confusion) {
   const auto of = [labels](const Confusion& counts) {

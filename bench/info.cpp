@@ -55,8 +55,8 @@ void run(const std::string& json_path) {
   json["backends"] = {"host"};
   json["cuda"] = cuda_info(missing);
   if (!json["cuda"].is_null()) json["backends"].push_back("cuda");
-  // The most streams any command uses: one a stage of the segmenter.
-  json["warnings"] = cuda_warnings(3);
+  // The most streams any command uses: one a stage of the segmenter, one for its updates.
+  json["warnings"] = cuda_warnings(4);
   json["missing"] = Json::array();
   for (const Missing& item : missing)
     json["missing"].push_back({{"what", item.what}, {"cost", item.cost}});

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <exception>
+#include <iostream>
 #include <limits>
 #include <new>
 #include <tandem/engine/error.hpp>
@@ -19,6 +20,8 @@
 
 namespace tandem::program {
 namespace {
+
+constexpr const char* kNoOutput = "standard output cannot be written";
 
 int report(ErrorCode code, std::string message, const std::string& hint = {}) {
   std::replace(message.begin(), message.end(), '\n', ' ');
@@ -38,6 +41,12 @@ int report(ErrorCode code, std::string message, const std::string& hint = {}) {
       fmt::format("no {}; allowed: {}",
                   top ? "command" : fmt::format("workload for '{}'", command.get_name()), names),
       "--help lists the options");
+}
+
+/// What was printed has arrived, or is an error.
+void end_output() {
+  std::cout.flush();
+  if (!std::cout || std::fflush(stdout) != 0) throw Error(ErrorCode::data, kNoOutput);
 }
 
 int run(int argc, char** argv) {
@@ -71,12 +80,14 @@ int run(int argc, char** argv) {
     return report(ErrorCode::usage,
                   colon == std::string::npos ? text : text.substr(0, colon) + " needs a value");
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
-    return report(ErrorCode::usage, error.what());
+    if (error.get_exit_code() != 0) return report(ErrorCode::usage, error.what());
+    app.exit(error, std::cout);  // the text of --help, --version
+    end_output();
+    return 0;
   }
   if (!selected) refuse_no_command(app);
   selected();
-  if (std::fflush(stdout) != 0) throw Error(ErrorCode::data, "standard output cannot be written");
+  end_output();
   return 0;
 }
 
@@ -102,6 +113,7 @@ int main(int argc, char** argv) {
   } catch (const std::bad_alloc&) {
     return program::report(ErrorCode::out_of_memory, "not enough memory");
   } catch (const std::exception& error) {
+    if (std::ferror(stdout) != 0) return program::report(ErrorCode::data, program::kNoOutput);
     return program::report(ErrorCode::run_failed, error.what());
   }
 }

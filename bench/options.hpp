@@ -87,7 +87,6 @@ class Options {
   std::vector<std::pair<std::string, std::function<Json()>>> values_;
 };
 
-/// --fuse: which operations of a plan are put together.
 /// Throws Error{usage} that names the option if a list holds a value twice.
 template <class T>
 void require_each_once(const std::string& option, const std::vector<T>& values) {
@@ -98,6 +97,7 @@ void require_each_once(const std::string& option, const std::vector<T>& values) 
                   fmt::format("{} names {} twice; allowed: each once", option, values[i]));
 }
 
+/// --fuse: which operations of a plan are put together.
 CLI::Option* add_fuse_option(Options& options, std::vector<std::string>& fuse);
 /// Throws Error{usage} for "none" among others.
 FuseOptions fuse_options(const std::vector<std::string>& names);

@@ -224,7 +224,7 @@ void run(OverlapOptions& options, const Options& declared) {
   const Device device = open_device(options.device);
   std::vector<Balance> balances;
   for (const std::string& text : options.balances) balances.push_back(*parse_balance(text));
-  if (!options.json.empty() && options.json != "-") check_writable("--json", options.json);
+  check_json(options.json);
   // The host has no grids: one column of cases.
   if (!device.is_cuda()) options.fills = {0};
   if (!options.quiet) announce(device, 2);

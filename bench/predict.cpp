@@ -84,8 +84,8 @@ class Sheet {
 void run(const PredictOptions& options, const Options& declared) {
   const Device device = open_device(options.device);
   const Precision chosen_precision = precision(options.precision, device);
-  check_writable("--out", options.out);
-  if (!options.json.empty() && options.json != "-") check_writable("--json", options.json);
+  check_replaceable("--out", options.out);
+  check_json(options.json);
   TrainedNetwork network = read_segmenter(options.weights, std::min(options.batch, options.count));
   check_asked(network, options.weights, options.image, options.classes);
   network.config.precision = chosen_precision;

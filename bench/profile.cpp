@@ -358,7 +358,7 @@ std::string trace_folder(const ProfileOptions& options, const std::string& workl
   if (error)
     throw Error(ErrorCode::data,
                 fmt::format("--trace {}: cannot be made: {}", folder, error.message()));
-  check_writable("--trace", folder + "/cycle1.trace.json");
+  check_replaceable("--trace", folder + "/cycle1.trace.json");
   return folder;
 }
 
@@ -491,11 +491,10 @@ void run(const ProfileOptions& options, const Options& declared, MakeWorkload ma
     throw Error(ErrorCode::usage,
                 fmt::format("--source events: only a GPU has them; this runs on the host ({})",
                             device.reason));
-  if (!options.json.empty() && options.json != "-") check_writable("--json", options.json);
+  check_json(options.json);
   const Workload workload = complete_workload(options.work, device, make_workload);
   const EngineConfig& config = workload.job.config;
-  if (!options.quiet)
-    announce(device, stream_count(plan_training(config), config.scheduler.schedule));
+  if (!options.quiet) announce(device, stream_count(plan_training(config), config.scheduler));
   watch_interrupt();
 
   Json json = begin_result("profile", declared, workload, device);

@@ -20,10 +20,11 @@ void run(const ReportOptions& options) {
   for (std::size_t i = 0; i < options.files.size(); ++i)
     files.push_back({fmt::format("result {}", i + 1), options.files[i]});
   check_distinct(files);
-  check_writable("--out", options.out);
+  if (options.out != "-") check_replaceable("--out", options.out);
   std::vector<Result> results;
   for (const std::string& file : options.files) results.push_back(read_result(file));
-  write_file(options.out, report_page(results));
+  write_text(options.out, report_page(results));
+  if (options.out == "-") return;
   fmt::print("{}: {}\n", printable(options.out),
              count_of(static_cast<std::int64_t>(results.size()), "result"));
 }
@@ -40,7 +41,7 @@ void add_report(CLI::App& root, Command& selected) {
       ->required()
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->type_name("");
-  options->text("--out", values->out, "FILE.html", "the page")->required();
+  options->text("--out", values->out, "FILE.html", "the page; -: standard output")->required();
   app->footer(
       "Exit codes: 0 written, 2 usage, 3 a file is no such result or the page cannot be written.");
   app->callback([&selected, values, options] { selected = [values, options] { run(*values); }; });

@@ -59,7 +59,7 @@ struct FoundRow {
   std::string overlap;  // a sentence
 
   std::optional<double> score_mean, score_deviation, score_min, score_max;  // --with-accuracy
-  std::int64_t diverged = 0;  // of its seeds
+  std::int64_t diverged = 0;                                                // of its seeds
 
   bool ok() const { return status == "ok"; }
 };

@@ -64,7 +64,7 @@ class Log {
     }
     check_distinct(all);
     if (!options.log.empty()) check_writable("--log", options.log);
-    if (!options.json.empty() && options.json != "-") check_writable("--json", options.json);
+    check_json(options.json);
     if (options.out.empty()) return;
     std::error_code ignored;
     fs::path existing = fs::absolute(options.out);
@@ -86,10 +86,11 @@ class Log {
         throw Error(ErrorCode::data,
                     fmt::format("--out {}: cannot be created: {}", options.out, error.message()));
       lock_.take(options.out);
-      for (const OutFile& file : files) check_writable("--out", in_folder(options.out, file.name));
+      for (const OutFile& file : files)
+        check_replaceable("--out", in_folder(options.out, file.name));
       log_ = in_folder(options.out, kLogFile);
       unfinished_ = in_folder(options.out, kUnfinishedLogFile);
-      for (const std::string& path : {log_, unfinished_}) check_writable("--out", path);
+      for (const std::string& path : {log_, unfinished_}) check_replaceable("--out", path);
       open(unfinished_);
     }
     if (!options.log.empty()) open(options.log);
@@ -451,13 +452,13 @@ TrainingProbe probe_of(const TrainOptions& options, const TrainJob& job, const D
 BatchAnswer recommended_batch(const TrainOptions& options, const TrainJob& job,
                               const Device& device) {
   FinderOptions finder;
-  finder.limit = kMaxBatch;
   if (job.in_epochs || options.epochs > 0) finder.samples = job.data->epoch_size();
   finder.memory_bytes = free_memory(device);
   finder.refinements = 0;  // the edge of memory is not asked for
   finder.trial_seconds = 10;
   finder.seed = static_cast<std::uint64_t>(options.seed);
   TrainingProbe probe = probe_of(options, job, device);
+  finder.limit = probe.largest_batch();
   return find_batch(probe, finder).recommended;
 }
 
@@ -579,8 +580,7 @@ void run_training(TrainOptions& options, const Options& declared, const Device& 
     note(fmt::format("schedule {}: {}", options.schedule, answer.sentence));
   }
   const Passes passes(options, job);
-  if (!options.quiet)
-    announce(device, stream_count(plan_training(config), config.scheduler.schedule));
+  if (!options.quiet) announce(device, stream_count(plan_training(config), config.scheduler));
 
   Log log;
   const std::unique_ptr<Backend> backend = make_backend(device);

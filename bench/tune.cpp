@@ -60,8 +60,8 @@ void print_result(const TuneResult& result, const std::string& path) {
 void run(const TuneOptions& options, const Options& declared, MakeConfig make) {
   const Device device = open_gpu(options.device, "tune");
   const std::vector<Plan> all = plans(options, device, make);
-  check_writable("--out", options.out);
-  if (!options.json.empty() && options.json != "-") check_writable("--json", options.json);
+  check_replaceable("--out", options.out);
+  check_json(options.json);
   if (!options.quiet) announce(device, 1);
   watch_interrupt();
   std::optional<Progress> progress;

@@ -4,37 +4,36 @@
 #include <algorithm>
 #include <tandem/engine/error.hpp>
 #include <tandem/models/model_json.hpp>
+#include <utility>
 
 #include "published.hpp"
 #include "training.hpp"
 
 namespace tandem::program {
 
-Workload segment_workload(const WorkloadOptions& options) {
+namespace {
+
+PublishedChoice published_choice(const WorkloadOptions& options) {
+  return {options.image, options.classes, 1, options.seed_value(), options.augment, options.input};
+}
+
+Workload to_workload(PublishedJob published) {
   Workload workload;
-  workload.name = "segment";
-  workload.job.config = segmenter_config(options.image, options.classes, 1);
-  workload.job.data = make_synthetic(options.image, options.classes, options.seed_value());
+  workload.name = std::move(published.name);
+  workload.job.config = std::move(published.config);
+  workload.job.data = std::move(published.data);
+  workload.job.loader.augment = std::move(published.augment);
   return workload;
 }
 
+}  // namespace
+
+Workload segment_workload(const WorkloadOptions& options) {
+  return to_workload(published_segment_job(published_choice(options)));
+}
+
 Workload classify_workload(const WorkloadOptions& options) {
-  Workload workload;
-  workload.name = "classify";
-  EngineConfig& config = workload.job.config;
-  config = published_classifier(options.image, options.classes, 1);
-  workload.job.data = make_synthetic_classes(options.image, options.classes, options.seed_value());
-  if (options.augment == "none") {
-    config.augment.reset();
-    return workload;
-  }
-  config.augment_on_cpu = options.augment == "cpu";
-  if (config.augment_on_cpu && options.input == "device")
-    throw Error(ErrorCode::usage,
-                "--augment cpu is done by loader threads; --input device has none");
-  workload.job.loader.augment = LoaderAugment{*config.augment, AugmentRanges{},
-                                              options.seed_value(), config.augment_on_cpu, false};
-  return workload;
+  return to_workload(published_classify_job(published_choice(options)));
 }
 
 Workload model_workload(const WorkloadOptions& options) {

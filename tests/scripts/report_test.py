@@ -594,11 +594,18 @@ class Report(WithResults):
         self.assertIn("cannot write page.html", result.stderr)
         self.assertEqual(self.files(), before)
 
+    def test_a_page_on_standard_output(self):
+        self.write(b=bench())
+        self.succeed("report", "b.json", "--out", "page.html")
+        self.assertEqual(self.succeed("report", "b.json", "--out", "-"), (self.folder / "page.html").read_text())
+        self.assertEqual(sorted(self.files()), ["b.json", "page.html"])
+
     def test_bad_places(self):
         self.write(b=bench(), f=found())
         self.refuse(3, ["--out nowhere/p.html", "there is no folder nowhere"], "report", "b.json", "--out",
                     "nowhere/p.html")
         self.refuse(3, ["--out .", "folder"], "report", "b.json", "--out", ".")
+        self.refuse(3, ["--out /dev/null", "not a plain file"], "report", "b.json", "--out", "/dev/null")
         self.refuse(2, ["--out", "b.json", "one file"], "report", "f.json", "b.json", "--out", "./b.json")
         self.refuse(2, "one file", "report", "b.json", "f.json", "b.json", "--out", "p.html")
         self.refuse(2, "--out is required", "report", "b.json")
