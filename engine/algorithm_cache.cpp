@@ -53,7 +53,7 @@ std::optional<cublasLtMatmulAlgo_t> from_hex(const std::string& text) {
   return algorithm;
 }
 
-// --- products -----------------------------------------------------------------------------------
+// --- products ---
 
 cudaDataType_t cuda_type(DType type) { return type == DType::bf16 ? CUDA_R_16BF : CUDA_R_32F; }
 
@@ -160,7 +160,7 @@ class Matmul {
   UniqueHandle<LayoutTraits> first_, second_, out_;
 };
 
-// --- convolutions -------------------------------------------------------------------------------
+// --- convolutions ---
 
 /// The library's description of a 3x3 convolution.
 class Conv {

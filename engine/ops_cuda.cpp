@@ -41,7 +41,7 @@ void with_type(DType type, Body body) {
   throw std::logic_error("the CUDA backend stores f32 and bf16");
 }
 
-// --- layers that are products -------------------------------------------------------------------
+// --- layers that are products ---
 
 /// A product and which operands are its factors and its result.
 struct MatmulCall {
@@ -174,8 +174,7 @@ void run_conv1x1_few(const Operation& op, const Conv1x1FewShape& shape, void* co
   });
 }
 
-// --- 3x3 convolutions
-// -----------------------------------------------------------------------------
+// --- 3x3 convolutions ---
 
 /// A 3x3 convolution and which of its three operands are images; the other one is the filter.
 struct ConvCall {

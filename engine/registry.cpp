@@ -51,7 +51,7 @@ const char* name_of(Access access) {
   return access == Access::read ? "read" : "write";
 }
 
-// --- messages ------------------------------------------------------------------------------------
+// --- messages ---
 
 /// By the registry's table; behind it the workspace, and of a kind without one its own names.
 std::string operand_name(const Operation& op, std::size_t index) {
@@ -81,7 +81,7 @@ void require(const Operation& op, std::size_t index, bool holds, const std::stri
                          to_string(op.operands[index].desc), requirement));
 }
 
-// --- what several checks ask for -----------------------------------------------------------------
+// --- what several checks ask for ---
 
 /// Sums, logits and gradients of weights of a storage type.
 DType wide(DType type) { return type == DType::bf16 ? DType::f32 : type; }
@@ -144,7 +144,7 @@ void check_tensor(const Operation& op, std::size_t index) {
   }
 }
 
-// --- shape checks, one a kind --------------------------------------------------------------------
+// --- shape checks, one a kind ---
 
 void check_copy(const Operation& op) {
   const std::size_t bytes = desc(op, 0).bytes();
@@ -437,7 +437,7 @@ std::size_t conv3x3_workspace(const Operation& op) {
   return std::max(host_bytes(op), widened);
 }
 
-// --- the table -----------------------------------------------------------------------------------
+// --- the table ---
 
 constexpr OpInfo info(const char* name, void (*check)(const Operation&),
                       void (*body)(const Operation&, void* const*),

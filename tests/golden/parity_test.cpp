@@ -108,7 +108,7 @@ TEST(Parity, APartialBatchHasTheGradientsOfTheSmallerBatch) {
   EXPECT_TRUE(mentions(gradient_failures(full.gradients, test), "gradient of 0.weight"));
 }
 
-// --- the classifier ------------------------------------------------------------------------------
+// --- the classifier ---
 
 TEST(ClassifierParity, StoredValuesAreUseful) { expect_useful(classifier_reference(), 0.1, 0.2); }
 

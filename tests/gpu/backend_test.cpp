@@ -21,7 +21,7 @@ using test::GpuGate;
 using test::Launch;
 using test::Pinned;
 
-// --- the contract suite --------------------------------------------------------------------------
+// --- the contract suite ---
 
 class CudaGate final : public HeldGate {
  public:
@@ -91,7 +91,7 @@ INSTANTIATE_TEST_SUITE_P(Backends, Contract, ::testing::Values(kCuda), case_name
 INSTANTIATE_TEST_SUITE_P(Backends, ExecutingContract, ::testing::Values(kCuda), case_name);
 INSTANTIATE_TEST_SUITE_P(Backends, FailureContract, ::testing::Values(kCuda), case_name);
 
-// --- the caller's device and error ---------------------------------------------------------------
+// --- the caller's device and error ---
 
 class CudaBackendTest : public test::GpuTest {};
 
@@ -225,7 +225,7 @@ TEST_F(CudaBackendTest, ADeviceThatDoesNotExistIsNamed) {
   EXPECT_EQ(cudaGetLastError(), cudaSuccess);
 }
 
-// --- several backends ----------------------------------------------------------------------------
+// --- several backends ---
 
 /// Trains the small segmenter on a backend of its own.
 Parameters trained_alone(Precision precision, Schedule schedule, std::uint64_t seed) {
@@ -263,7 +263,7 @@ TEST_F(CudaBackendTest, TwoBackendsInOneProcessAtOnce) {
   }
 }
 
-// --- the allocator hooks -------------------------------------------------------------------------
+// --- the allocator hooks ---
 
 /// Counts what passes through; hands out memory full of NaN.
 class CountingAllocator {
@@ -409,7 +409,7 @@ TEST_F(CudaBackendTest, AnAllocatorThatRefusesIsAnErrorThatNamesBytesAndEverythi
   EXPECT_EQ(allocator.allocations(), allocator.releases());
 }
 
-// --- private streams -----------------------------------------------------------------------------
+// --- private streams ---
 
 /// Trains while `holder` is held, which must not hold up any of it.
 void train_beside_a_held_stream(cudaStream_t holder, const char* what) {

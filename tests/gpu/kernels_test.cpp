@@ -161,8 +161,7 @@ using Kernels = GpuTest;
 /// Apart, so that a run under a sanitizer can leave them out.
 using KernelsLarge = GpuTest;
 
-// --- pixels
-// ---------------------------------------------------------------------------------------
+// --- pixels ---
 
 /// Squares whose side is a power of two, fit for Z-order, and shapes that are not.
 std::vector<ImageShape> shapes(bool square) {
@@ -248,8 +247,7 @@ TEST_F(KernelsLarge, PermuteOfTheWorkload) {
   check_permute<bf16>({128, 256, 256, 16}, ImageOrder::nhwc, ImageOrder::zorder, 0);
 }
 
-// --- ReLU
-// -----------------------------------------------------------------------------------------
+// --- ReLU ---
 
 template <class T>
 void check_relu_forward(std::int64_t count, std::size_t offset) {
@@ -320,8 +318,7 @@ TEST_F(Kernels, ReluKeepsNaNAndClosesAtZero) {
   check_relu_specials<bf16>();
 }
 
-// --- sigmoid, L2
-// -----------------------------------------------------------------------------------------
+// --- sigmoid, L2 ---
 
 template <class T>
 void check_sigmoid(std::int64_t count, std::size_t offset) {
@@ -404,8 +401,7 @@ TEST_F(KernelsLarge, ElementsBeyondTheGrid) {
   check_l2((std::int64_t{1} << 23) + 5, 0, 3);
 }
 
-// --- bias
-// -----------------------------------------------------------------------------------------
+// --- bias ---
 
 template <class T>
 void check_bias_forward(std::int64_t pixels, std::int64_t channels, std::size_t offset) {
@@ -580,8 +576,7 @@ TEST_F(KernelsLarge, BiasOfTheWorkload) {
   check_bias_forward<float>(kPixelsOfBatch / 2 + 1, 11, 0);
 }
 
-// --- 64-bit indices
-// ---------------------------------------------------------------------------------
+// --- 64-bit indices ---
 
 TEST_F(KernelsLarge, MoreThanTwoToThe31Elements) {
   constexpr std::int64_t kCount = (std::int64_t{1} << 31) + 48;  // a multiple of 16
@@ -616,8 +611,7 @@ TEST_F(KernelsLarge, MoreThanTwoToThe31Elements) {
   EXPECT_EQ(wrong, 0u) << "the first wrong byte is " << first_wrong;
 }
 
-// --- softmax and cross-entropy
-// ------------------------------------------------------------------------
+// --- softmax and cross-entropy ---
 
 /// What a loss reads.
 struct LossInput {
@@ -855,8 +849,7 @@ TEST_F(Kernels, NoValidLabelIsALossOfZero) {
   }
 }
 
-// --- argmax
-// -----------------------------------------------------------------------------------------
+// --- argmax ---
 
 void check_argmax(const std::vector<float>& logits, std::int64_t pixels, std::int64_t classes) {
   std::vector<std::uint8_t> y(static_cast<std::size_t>(pixels));
@@ -897,8 +890,7 @@ TEST_F(Kernels, ArgmaxOfNaNIsThatOfTheTwin) {
   }
 }
 
-// --- updates
-// ----------------------------------------------------------------------------------------
+// --- updates ---
 
 void check_sgd(std::int64_t count, std::int64_t valid_count, std::size_t offset) {
   SCOPED_TRACE(std::to_string(count) + ", count " + std::to_string(valid_count) + ", offset " +
@@ -933,8 +925,7 @@ TEST_F(Kernels, Sgd) {
   }
 }
 
-// --- cast
-// -------------------------------------------------------------------------------------------
+// --- cast ---
 
 template <class In, class Out>
 void check_cast(const std::vector<In>& x) {
@@ -972,8 +963,7 @@ TEST_F(Kernels, CastOfFloats) {
   check_cast<float, bf16>(x);
 }
 
-// --- the same bits again
-// ------------------------------------------------------------------------------
+// --- the same bits again ---
 
 template <class T>
 void check_repeats() {
@@ -1003,8 +993,7 @@ TEST_F(Kernels, RepeatsAlsoBesideABusyStream) {
   check_repeats<bf16>();
 }
 
-// --- launches
-// -----------------------------------------------------------------------------------------
+// --- launches ---
 
 TEST_F(Kernels, NoElementsIsNoLaunch) {
   const ImageShape none{0, 4, 4, 3};

@@ -18,8 +18,7 @@
 
 namespace tandem::contract {
 
-// --- findings
-// -------------------------------------------------------------------------------------
+// --- findings ---
 
 /// What was measured, with the evidence in one line.
 struct Finding {
@@ -43,8 +42,7 @@ enum class ConvPass { forward, backward_data, backward_weights };
 Finding conv3x3_nhwc(const Lane& lane, ConvPass pass, bool tf32);
 Finding cudnn_nan_propagates(const Lane& lane);
 
-// --- errors and owners
-// ----------------------------------------------------------------------------
+// --- errors and owners ---
 
 void check(cudaError_t status, const char* call, int line);
 void check(cublasStatus_t status, const char* call, int line);
@@ -112,8 +110,7 @@ class Lane {
   Owner<cudnnHandle_t, cudnnDestroy> cudnn_;
 };
 
-// --- numbers
-// --------------------------------------------------------------------------------------
+// --- numbers ---
 
 /// Integers in [-limit, limit]: all sums of the tests are exact, in any order and type.
 std::vector<double> integers(std::int64_t count, std::uint64_t seed, int limit = 2);
@@ -133,8 +130,7 @@ double sum_error(double terms, Precision precision);
 std::string mismatch(const std::vector<test::Expected>& expected, const std::vector<double>& actual,
                      const std::string& what);
 
-// --- GEMM
-// -----------------------------------------------------------------------------------------
+// --- GEMM ---
 
 /// D (m x n) = alpha op(A) op(B) + beta D, column-major as in the library, packed.
 struct GemmShape {
@@ -189,8 +185,7 @@ class Gemm {
   std::string refusal_;
 };
 
-// --- time and repeats
-// -----------------------------------------------------------------------------
+// --- time and repeats ---
 
 /// Mean time of one of `repeats` launches, replayed as a CUDA graph so that the host does not
 /// count. launch(i) enqueues the i-th; one has run before, so that its kernels are loaded.

@@ -22,8 +22,7 @@ constexpr ConvShape kSmall10 = {8, 64, 64, 16, 10}, kSmall11 = {8, 64, 64, 16, 1
 constexpr ConvPass kPasses[] = {ConvPass::forward, ConvPass::backward_data,
                                 ConvPass::backward_weights};
 
-// --- the oracle
-// -----------------------------------------------------------------------------------
+// --- the oracle ---
 
 struct Operands {
   std::vector<double> x, w, dy;  // [N,H,W,C], [K,3,3,C], [N,H,W,K]
@@ -69,8 +68,7 @@ double terms(const ConvShape& s, ConvPass pass) {
                                            : 1.0 * s.N * s.H * s.W;
 }
 
-// --- the library
-// ----------------------------------------------------------------------------------
+// --- the library ---
 
 /// cudnnConvolution*AlgoPerf_t of the three passes as one.
 struct ConvAlgorithm {

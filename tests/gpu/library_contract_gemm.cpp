@@ -23,8 +23,7 @@ GemmShape weight_gradient(std::int64_t m, std::int64_t n, std::int64_t pixels) {
   return {false, true, m, n, pixels};
 }
 
-// --- W += alpha dW
-// --------------------------------------------------------------------------------
+// --- W += alpha dW ---
 
 /// Runs every algorithm on one set of data, whose sums may be exact; adds to `runs`, returns what
 /// is wrong.
@@ -66,8 +65,7 @@ std::string in_place_update(const Lane& lane, Precision precision, const GemmSha
   return {};
 }
 
-// --- ReLU masks
-// -----------------------------------------------------------------------------------
+// --- ReLU masks ---
 
 /// A forward GEMM with RELU_AUX_BIAS on rows x columns, and a backward GEMM with DRELU that reads
 /// the same mask memory as back_rows x back_columns.
@@ -171,8 +169,7 @@ MaskOutcome reinterpreted_mask(const Lane& lane, Precision precision, std::int64
   return run_mask(lane, precision, c);
 }
 
-// --- NaN
-// ------------------------------------------------------------------------------------------
+// --- NaN ---
 
 /// Of the algorithms of a forward epilogue, how many keep a NaN of a weight and of a bias.
 struct NanOutcome {
@@ -224,8 +221,7 @@ NanOutcome run_nan(const Lane& lane, Precision precision, cublasLtEpilogue_t epi
   return outcome;
 }
 
-// --- bias gradients
-// -------------------------------------------------------------------------------
+// --- bias gradients ---
 
 /// "scaled", "unscaled", "refused" or "wrong", for the first algorithm.
 std::string run_bias_gradient(const Lane& lane, Precision precision, cublasLtEpilogue_t epilogue,
@@ -268,8 +264,7 @@ std::string run_bias_gradient(const Lane& lane, Precision precision, cublasLtEpi
                                               : "wrong";
 }
 
-// --- ragged K
-// -------------------------------------------------------------------------------------
+// --- ragged K ---
 
 struct OnesTally {
   int runs = 0, wrong = 0, wrong_first = 0;  // the last: with the library's first proposal

@@ -36,8 +36,7 @@ void check(cudnnStatus_t status, const char* call, int line) {
   if (status != CUDNN_STATUS_SUCCESS) fail(call, line, cudnnGetErrorString(status), status);
 }
 
-// --- memory and lanes
-// -----------------------------------------------------------------------------
+// --- memory and lanes ---
 
 DeviceBytes::DeviceBytes(std::size_t bytes) : size_(bytes) {
   void* memory = nullptr;
@@ -118,8 +117,7 @@ Lane::Lane(int priority)
   TANDEM_TRY(cudnnSetStream(cudnn_.get(), stream_.get()));
 }
 
-// --- numbers
-// --------------------------------------------------------------------------------------
+// --- numbers ---
 
 std::vector<double> integers(std::int64_t count, std::uint64_t seed, int limit) {
   std::vector<double> values(static_cast<std::size_t>(count));
@@ -159,8 +157,7 @@ std::string mismatch(const std::vector<test::Expected>& expected, const std::vec
   return result ? std::string() : result.message();
 }
 
-// --- GEMM
-// -----------------------------------------------------------------------------------------
+// --- GEMM ---
 
 std::vector<std::pair<double, double>> gemm_reference(const GemmShape& shape,
                                                       const std::vector<double>& a,
@@ -250,8 +247,7 @@ cublasStatus_t Gemm::run(const Lane& lane, const Algorithm& algorithm, const voi
                         lane.stream());
 }
 
-// --- time and repeats
-// -----------------------------------------------------------------------------
+// --- time and repeats ---
 
 double microseconds(const Lane& lane, int repeats, const std::function<void(int)>& launch) {
   launch(0);

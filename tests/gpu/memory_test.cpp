@@ -46,7 +46,7 @@ class MemoryOnCuda : public GpuTest {
 /// Long runs, and memory in use, which a sanitizer would change.
 class MemoryHeavy : public MemoryOnCuda {};
 
-// --- a long run ----------------------------------------------------------------------------------
+// --- a long run ---
 
 TEST_F(MemoryHeavy, NothingGrowsBetweenStepTenAndStepOneThousand) {
   for (const Precision precision : {Precision::fp32, Precision::tf32, Precision::bf16})
@@ -98,7 +98,7 @@ TEST_F(MemoryHeavy, ANewTrainerEveryTimeKeepsNothing) {
   }
 }
 
-// --- not enough memory ---------------------------------------------------------------------------
+// --- not enough memory ---
 
 TEST_F(MemoryHeavy, WhatDoesNotFitNamesBytesNeededAndFreeAndFreesEverything) {
   std::size_t free = 0, total = 0;
@@ -142,7 +142,7 @@ TEST_F(MemoryHeavy, WhatDoesNotFitNamesBytesNeededAndFreeAndFreesEverything) {
   EXPECT_NO_THROW(segmenter.train(0, 3));
 }
 
-// --- slots ---------------------------------------------------------------------------------------
+// --- slots ---
 
 /// Two stages whose bodies are launched by callables on the native stream.
 ///
@@ -373,7 +373,7 @@ TEST_F(MemoryOnCuda, WithoutTheFreeEdgeASlotIsOverwrittenWhileItIsRead) {
   }
 }
 
-// --- libraries on two lanes ----------------------------------------------------------------------
+// --- libraries on two lanes ---
 
 // A product with many terms and a small result, which libraries split into parts that meet in the
 // workspace: the weight gradient of the last transposed convolution.

@@ -26,7 +26,7 @@
 namespace tandem::test {
 namespace {
 
-// --- which operations, and what may differ -------------------------------------------------------
+// --- which operations, and what may differ ---
 
 /// Sums of products, which libraries compute on tensor cores in tf32 and bf16.
 bool is_product(OpKind kind) {
@@ -98,7 +98,7 @@ std::vector<OpCase> cuda_cases(OpKind kind) {
   return cases;
 }
 
-// --- running them --------------------------------------------------------------------------------
+// --- running them ---
 
 /// A backend with a lane, and another lane that can be kept busy.
 class CudaOps : public GpuTest {
@@ -201,7 +201,7 @@ std::string joined(const std::vector<std::string>& parts) {
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
-// --- against the oracles -------------------------------------------------------------------------
+// --- against the oracles ---
 
 class EveryKindOnCuda : public CudaOps, public ::testing::WithParamInterface<int> {
  protected:
@@ -302,7 +302,7 @@ TEST_F(CudaOps, PoisonIsNotTakenForAResult) {
   EXPECT_FALSE(all_close(expected_on_cuda(c)[2], untouched.values(2), DType::f32, "y"));
 }
 
-// --- all ones ------------------------------------------------------------------------------------
+// --- all ones ---
 
 /// Terms of each output of a 3x3 convolution whose factors are all 1: the taps inside the image
 /// times the channels, or, for the gradient of a weight, the pixels it meets.

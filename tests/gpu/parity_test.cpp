@@ -98,7 +98,7 @@ INSTANTIATE_TEST_SUITE_P(Precisions, ParityOnCuda,
                          ::testing::Values(Precision::fp32, Precision::tf32, Precision::bf16),
                          [](const auto& tested) { return name_of(tested.param); });
 
-// --- the first step ------------------------------------------------------------------------------
+// --- the first step ---
 
 TEST_P(ParityOnCuda, StepOneGradientsAreThoseOfFloat64) {
   double share = 0;
@@ -197,7 +197,7 @@ TEST_P(ParityOnCuda, TheClassifiersStepOneGradientsAreThoseOfFloat64) {
   EXPECT_GE(bounded, precision() == Precision::bf16 ? 4u : good.size());
 }
 
-// --- ten steps -----------------------------------------------------------------------------------
+// --- ten steps ---
 
 /// PyTorch's errors on this GPU in one precision.
 class TorchOnGpu {

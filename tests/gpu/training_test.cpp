@@ -58,7 +58,7 @@ void expect_moved(const Parameters& start, const Parameters& weights) {
   }
 }
 
-// --- the headline --------------------------------------------------------------------------------
+// --- the headline ---
 
 struct Size {
   std::int64_t image, batch;
@@ -131,7 +131,7 @@ TEST_P(HeadlineHeavy, SerialAndOverlapGiveTheSameBits) {
   }
 }
 
-// --- the classifier, whose pictures are augmented one batch ahead --------------------------------
+// --- the classifier, whose pictures are augmented one batch ahead ---
 
 class ClassifierHeavy : public GpuTest, public ::testing::WithParamInterface<Size> {};
 INSTANTIATE_TEST_SUITE_P(Sizes, ClassifierHeavy, ::testing::Values(Size{256, 8}, Size{256, 32}),
@@ -192,8 +192,7 @@ TEST_P(ClassifierOnCuda, WhoAugmentsDoesNotMatter) {
   EXPECT_EQ(differences(fused, workers), "") << "the GPU and the workers";
 }
 
-// --- small networks from here on
-// ------------------------------------------------------------------
+// --- small networks from here on ---
 
 class Training : public GpuTest, public ::testing::WithParamInterface<Precision> {
  protected:
@@ -247,7 +246,7 @@ TEST_P(Training, ThreeSlotsAndUnsharedMemoryGiveTheSameBits) {
   EXPECT_EQ(differences(segmenter.trainer().trained(), expected.weights), "");
 }
 
-// --- lanes that are held -------------------------------------------------------------------------
+// --- lanes that are held ---
 
 /// A stage on the batch of one step.
 struct At {
@@ -351,7 +350,7 @@ TEST_P(Training, EveryEdgeIsNeeded) {
   }
 }
 
-// --- failures ------------------------------------------------------------------------------------
+// --- failures ---
 
 TEST_P(Training, AfterAFailureTwentyStepsHaveTheBitsOfAFreshEngine) {
   const Outcome expected = ordinary(Schedule::serial, 20);

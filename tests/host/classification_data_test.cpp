@@ -30,8 +30,7 @@ Sample sample(const Dataset& data, std::int64_t index) {
   return result;
 }
 
-// --- CIFAR-10
-// -------------------------------------------------------------------------------------
+// --- CIFAR-10 ---
 
 /// Value of colour c at pixel p of record r.
 std::uint8_t cifar_value(std::int64_t r, std::int64_t c, std::int64_t p) {
@@ -118,8 +117,7 @@ TEST_F(Cifar, RefusesBadFilesByName) {
   EXPECT_NE(error.hint().find("binary version"), std::string::npos) << error.hint();
 }
 
-// --- Fashion-MNIST
-// --------------------------------------------------------------------------------
+// --- Fashion-MNIST ---
 
 class FashionMnist : public ::testing::Test {
  protected:
@@ -175,8 +173,7 @@ TEST_F(FashionMnist, RefusesBadFilesByName) {
                [&] { make_fashion_mnist(folder_.path(), Split::held_out); });
 }
 
-// --- shuffled
-// -------------------------------------------------------------------------------------
+// --- shuffled ---
 
 /// Picture and label tell the index; each epoch shows the same records.
 class Numbers final : public Dataset {

@@ -29,7 +29,7 @@ void expect_refused(Call call, const std::vector<std::string>& parts) {
   }
 }
 
-// --- the model -----------------------------------------------------------------------------------
+// --- the model ---
 
 TEST(Classifier, IsTheEncoderWithALinearLayer) {
   const std::vector<ParameterSpec> encoder = segmenter_encoder(64).parameters();
@@ -99,7 +99,7 @@ TEST(Classifier, LayersThatDoNotFitAreRefusedByName) {
   expect_refused([&] { picture_sizes(doubling, 1, 1); }, {"layer 16", "at most 65536"});
 }
 
-// --- flatten and linear in an engine -------------------------------------------------------------
+// --- flatten and linear in an engine ---
 
 EngineConfig config_of(const Sequential& trained, std::int64_t image, std::int64_t batch) {
   EngineConfig config;
@@ -262,7 +262,7 @@ TEST(Classifier, ALinearLayerThatDoesNotFitIsRefusedByNameWithBothNumbers) {
   EXPECT_NO_THROW(plan(Sequential(3).conv(4, 2, 2).linear(4, 2), 2));
 }
 
-// --- configurations ------------------------------------------------------------------------------
+// --- configurations ---
 
 TEST(Classifier, ConfigurationsThatDoNotFitAreRefused) {
   const auto refused = [](auto change, const std::vector<std::string>& parts) {
@@ -323,7 +323,7 @@ TEST(Classifier, InputSlotsSayWhatBelongsIntoThem) {
   EXPECT_EQ(slot.label_count, 32 * 32);
 }
 
-// --- plans ---------------------------------------------------------------------------------------
+// --- plans ---
 
 TEST(Classifier, ThePlansHashKnowsTheAugmentation) {
   const EngineConfig config = small_classifier_config();

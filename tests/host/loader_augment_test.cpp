@@ -176,8 +176,7 @@ Bytes picture_of(std::int64_t record) {
   return picture;
 }
 
-// --- last batches
-// ---------------------------------------------------------------------------------
+// --- last batches ---
 
 TEST(BatchesOf, CountsAndRefusesNone) {
   EXPECT_EQ(batches_of(10, 4, LastBatch::partial), 3u);
@@ -252,8 +251,7 @@ TEST(LastBatches, RunOverEpochs) {
   EXPECT_EQ(batches[6].ids, (std::vector<std::int64_t>{4, -1, -1, -1}));
 }
 
-// --- augmentation
-// ---------------------------------------------------------------------------------
+// --- augmentation ---
 
 TEST(LoaderAugmentation, EveryRowHasTheDrawOfItsRecordAndEpoch) {
   const std::shared_ptr<const Dataset> data = shuffled(std::make_shared<Records>(), 3);
@@ -391,8 +389,7 @@ TEST(LoaderAugmentation, AConsumerMayStopAnywhere) {
   }
 }
 
-// --- what is refused
-// ------------------------------------------------------------------------------
+// --- what is refused ---
 
 TEST(LoaderLabels, APictureWithABadLabelIsNamed) {
   for (const int workers : {1, 4}) {

@@ -15,8 +15,7 @@ constexpr std::uint64_t kFirstStep = 100;  // so that a step is not a count by a
 constexpr std::uint64_t kSteps = 10;
 constexpr int kLoaderWorkers = 2;
 
-// --- what runs in the child
-// ---------------------------------------------------------------------
+// --- what runs in the child ---
 
 LoaderOptions loader_options(std::int64_t batch) {
   LoaderOptions options;
@@ -104,8 +103,7 @@ TEST(NvtxChild, DISABLED_FailingLoader) {
   EXPECT_THROW(loader.next(), Error);
 }
 
-// --- what the parent asserts
-// --------------------------------------------------------------------
+// --- what the parent asserts ---
 
 /// Skips where the library was built without NVTX.
 class Nvtx : public ::testing::Test {

@@ -226,8 +226,7 @@ TEST(ToDot, DrawsOperationsEventsAndHazards) {
   EXPECT_EQ(to_dot(script.trace, {}).find("red"), std::string::npos);
 }
 
-// --- the shipped scheduler
-// ------------------------------------------------------------------------
+// --- the shipped scheduler ---
 
 struct Traced {
   explicit Traced(Schedule schedule, int slots, Edge drop = {}, int batches = 12,

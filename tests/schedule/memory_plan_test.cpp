@@ -229,8 +229,7 @@ TEST(MemoryPlan, RandomPlansShareOnlyWhatNeverMeets) {
   EXPECT_GT(shared_pairs, 100);  // the test saw sharing
 }
 
-// --- sharing changes no result
-// --------------------------------------------------------------------
+// --- sharing changes no result ---
 
 /// in -> a -> b -> c -> d -> result, each a scratch buffer of 40 numbers, next = 3 * last + i.
 Plan chain_plan(std::vector<BufferId>* scratch) {

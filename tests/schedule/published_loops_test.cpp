@@ -241,8 +241,7 @@ TEST(PublishedLoops, AugmentationOffloadMissesOneEdge) {
   EXPECT_EQ(repaired.pairs(), Pairs{});
 }
 
-// --- pictures
-// -------------------------------------------------------------------------------------
+// --- pictures ---
 
 /// The article's loop with one operation a stream and step, for the picture.
 void small_partial_training(Torch& torch, int steps) {

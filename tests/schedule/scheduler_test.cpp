@@ -175,7 +175,7 @@ TEST(Scheduler, SerialPassesABatchThroughAllStagesFirst) {
     EXPECT_LT(tickets.end(n, Stages::kConsume), tickets.begin(n + 1, Stages::kProduce));
 }
 
-// --- what the host waits for ---------------------------------------------------------------------
+// --- what the host waits for ---
 
 /// Under `serial` B batches take B ticks, under the others B + K - 1, of which B are issued by
 /// push() and the rest by drain(). Tick n waits for tick n - (R + 2); drain() waits for every tick
@@ -220,7 +220,7 @@ TEST_P(EverySchedule, StreamsAndEventsAreCreatedOnce) {
   EXPECT_EQ(trace.trace().events.size(), events);
 }
 
-// --- overlap -------------------------------------------------------------------------------------
+// --- overlap ---
 
 class Slots : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Scheduler, Slots, ::testing::Values(2, 3));
@@ -331,7 +331,7 @@ TEST_P(Slots, WithoutAReadyEdgeThereAreMismatches) {
   }
 }
 
-// --- inputs --------------------------------------------------------------------------------------
+// --- inputs ---
 
 TEST_P(EverySchedule, AnInputSlotWaitsForTheLastReaderOfItsLastBatch) {
   TraceBackend trace;
@@ -436,7 +436,7 @@ TEST(Scheduler, TimesOneStageAlone) {
   EXPECT_EQ(calls[Stages::kConsume], 0);
 }
 
-// --- failures ------------------------------------------------------------------------------------
+// --- failures ---
 
 /// Pushes batches until something is thrown, drains if nothing was; what was thrown.
 std::optional<Error> first_error(Engine& engine, std::uint64_t count, std::uint64_t first_step) {
@@ -579,7 +579,7 @@ TEST_P(EverySchedule, WhatOnResultThrowsEndsTheRunAndComesBackAsItIs) {
   }
 }
 
-// --- the end -------------------------------------------------------------------------------------
+// --- the end ---
 
 TEST_P(EverySchedule, TheDestructorWaitsForWhatIsInFlight) {
   Gate gate;

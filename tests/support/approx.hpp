@@ -76,8 +76,8 @@ inline double ulp(double value, DType type) {
 
 /// Every element within its bound. A NaN fails on either side. The message names the worst element.
 inline ::testing::AssertionResult all_close(const std::vector<Expected>& expected,
-                                          const std::vector<double>& actual, DType type,
-                                          const std::string& what) {
+                                            const std::vector<double>& actual, DType type,
+                                            const std::string& what) {
   if (expected.size() != actual.size()) {
     return ::testing::AssertionFailure()
            << what << ": " << actual.size() << " elements, expected " << expected.size();
