@@ -617,8 +617,9 @@ Of the fastest row of each, with input on the device; what it took before it cou
 
 def start_section(run):
     rows = device_rows(run["rows"])
-    if not rows:
-        return ""
+    figures = ("prepare_s", "capture_s", "gpu_memory_bytes", "start_s", "peak_memory_bytes")
+    if all(row.get(name) is None for row in rows for name in figures):
+        return ""  # results of before there were any
     seconds = " and ".join(f"{value:.0f}" for value in run["tune_s"])
     tuned = f"\n  `tandem tune`, once for all rows of a run, took {seconds} s before that." if seconds else ""
     return START.format(tuned=tuned, table=start_table(rows))

@@ -3,7 +3,8 @@
 """Times every kernel of training steps with Nsight Compute, and counts the bytes it moves.
 
   python3 bench/kernel_times.py --steps 4 -- build-gpu/bin/tandem train segment --data synthetic \\
-      --steps 4 --eval 0 --device cuda:0 --batch 8 --precision bf16 --schedule serial --quiet
+      --steps 4 --eval 0 --device cuda:0 --batch 8 --image 256 --momentum 0 --precision bf16 \\
+      --schedule serial --quiet
 
 The command trains --steps steps and launches nothing else; what is printed is one step: for each kernel its
 launches, microseconds, megabytes of device memory read and written, and the rate that makes. Kernels run
