@@ -37,6 +37,18 @@ double milliseconds(double nanoseconds) { return 1e-6 * nanoseconds; }
 ProfileWindow window_of(const Recording& recording, std::uint64_t first_step,
                         std::uint64_t last_step) {
   const int last_stage = static_cast<int>(recording.stages.size()) - 1;
+  if (recording.dropped > 0) {
+    // The step that the last stage had begun when there was no more room is not whole.
+    std::uint64_t begun = first_step;
+    for (const Record& record : recording.records)
+      if (is_device(record.kind) && record.stage == last_stage && record.step != Record::kNoStep)
+        begun = std::max(begun, record.step);
+    if (begun == first_step)
+      throw Error(ErrorCode::run_failed,
+                  fmt::format("there was no room for the records of step {}: {} were too many",
+                              first_step, recording.dropped));
+    last_step = std::min(last_step, begun - 1);
+  }
   ProfileWindow window;
   window.first_step = first_step;
   window.last_step = last_step;
@@ -225,9 +237,10 @@ std::vector<Finding> findings_of(const ProfileSummary& s, const ProfileFacts& fa
          "The step before the first recorded one was not seen, so work that was under way is "
          "missing: warm up for at least one step.");
   if (s.dropped > 0)
-    find("dropped", fmt::format("{} records were too many and are missing from all figures: record "
-                                "fewer steps a cycle.",
-                                s.dropped));
+    find("dropped",
+         fmt::format("{} records were too many, so the figures are of fewer steps than asked "
+                     "for: record fewer a cycle.",
+                     s.dropped));
   return findings;
 }
 

@@ -26,7 +26,8 @@ struct ProfileWindow {
   std::uint64_t steps() const noexcept { return last_step - first_step + 1; }
 };
 
-/// Throws Error{run_failed} if no work of those steps was recorded.
+/// Where records were dropped the window ends with the last step that is whole. Throws
+/// Error{run_failed} if there is none, or no work of those steps was recorded.
 ProfileWindow window_of(const Recording& recording, std::uint64_t first_step,
                         std::uint64_t last_step);
 

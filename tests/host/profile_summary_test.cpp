@@ -114,6 +114,21 @@ TEST(ProfileWindow, AnEarlierStageOfTheStepBeforeIsNotItsEnd) {
   EXPECT_FALSE(w.warm);
 }
 
+TEST(ProfileWindow, EndsWithTheLastWholeStepWhereRecordsWereDropped) {
+  HandRecording hand;
+  hand.kernel(kTrain, 4, 0, 100).kernel(kTrain, 5, 100, 200).kernel(kTrain, 6, 200, 300);
+  hand.kernel(kEncode, 8, 300, 310).kernel(kTrain, 7, 300, 350);  // and more that is missing
+  Recording recording = hand.take();
+  EXPECT_EQ(window_of(recording, 5, 9).end, 350u);
+  recording.dropped = 3;
+  const ProfileWindow w = window_of(recording, 5, 9);
+  EXPECT_EQ(w.last_step, 6u);
+  EXPECT_EQ(w.end, 300u);
+  EXPECT_EQ(window_of(recording, 5, 5).end, 200u);
+  expect_error(ErrorCode::run_failed, {"step 7", "3 were too many"},
+               [&] { window_of(recording, 7, 9); });
+}
+
 TEST(ProfileWindow, NothingSeenIsAnError) {
   HandRecording hand;
   hand.kernel(kTrain, 3, 0, 10).host(RecordKind::issuing, 0, 5);
