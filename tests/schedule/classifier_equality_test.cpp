@@ -5,6 +5,8 @@
 
 #include <string>
 #include <tandem/engine/backend_host.hpp>
+#include <tandem/engine/fuse.hpp>
+#include <tandem/tests/support/capturing_backend.hpp>
 #include <tandem/tests/support/small_classifier.hpp>
 #include <tandem/tests/support/small_segmenter.hpp>
 
@@ -42,6 +44,53 @@ TEST(ClassifierEquality, SerialAndOverlapGiveTheSameBits) {
   EXPECT_EQ(serial.losses, overlap.losses);
   EXPECT_TRUE(same_bits(serial.weights, overlap.weights));
   expect_moved(serial);
+}
+
+// What runs on a GPU unless it is told otherwise: everything fused, updates on side lanes, ticks
+// captured. Two epochs, so that the pipeline runs empty and a replay follows other batches.
+TEST(ClassifierEquality, FusedPlansOnSideLanesAndInGraphsKeepTheBits) {
+  for (const Precision precision : {Precision::fp32, Precision::bf16}) {
+    Outcome serial;
+    for (const Schedule schedule : {Schedule::serial, Schedule::overlap, Schedule::graph}) {
+      EngineConfig config = small_classifier_config(schedule);
+      config.precision = precision;
+      config.fuse = kFuseAll;
+      config.scheduler.side_lanes = true;
+      const auto host = make_host_backend();
+      testing::CapturingBackend backend(*host);
+      {
+        SmallClassifier classifier(backend, config);
+        classifier.train(0, 17);
+        classifier.train(17, 9);
+        const Outcome outcome{classifier.losses(), classifier.start(),
+                              classifier.trainer().trained()};
+        if (schedule == Schedule::serial) {
+          serial = outcome;
+          expect_moved(serial);
+        }
+        EXPECT_EQ(outcome.losses, serial.losses) << name_of(schedule) << name_of(precision);
+        EXPECT_TRUE(same_bits(outcome.weights, serial.weights)) << name_of(schedule);
+      }
+      EXPECT_EQ(backend.launches > 0, schedule == Schedule::graph);
+    }
+  }
+}
+
+// A launched tick uses the draws in the header of its batch, not those it was captured with.
+TEST(ClassifierEquality, EveryReplayUsesTheDrawsOfItsBatch) {
+  const auto host = make_host_backend();
+  testing::CapturingBackend backend(*host);
+  EngineConfig config = small_classifier_config(Schedule::graph);
+  SmallClassifier classifier(backend, config);
+  const Outcome serial = train(small_classifier_config(Schedule::serial), 20);
+  classifier.train(0, 20);
+  EXPECT_EQ(classifier.losses(), serial.losses);
+  EXPECT_GE(backend.launches, 8);
+  config.augment->rotate = false;  // the draws matter
+  const auto other_host = make_host_backend();
+  SmallClassifier other(*other_host, config);
+  other.train(0, 20);
+  EXPECT_NE(other.losses(), serial.losses);
 }
 
 TEST(ClassifierEquality, WhoAugmentsDoesNotMatter) {

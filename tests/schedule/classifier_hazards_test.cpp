@@ -8,9 +8,11 @@
 #include <memory>
 #include <string>
 #include <tandem/engine/backend_trace.hpp>
+#include <tandem/engine/fuse.hpp>
 #include <tandem/engine/hazards.hpp>
 #include <tandem/engine/scheduler.hpp>
 #include <tandem/tests/support/small_classifier.hpp>
+#include <utility>
 #include <vector>
 
 namespace tandem::test {
@@ -26,15 +28,24 @@ EngineConfig config_of(int slots) {
 }
 
 struct Traced {
-  Traced(Plan plan, Schedule schedule, Edge drop = {}) {
-    SchedulerOptions options;
-    options.schedule = schedule;
-    options.test_drop_edge = drop;
+  Traced(Plan plan, Schedule schedule, Edge drop = {})
+      : Traced(std::move(plan), with(schedule, drop)) {}
+  Traced(Plan plan, const SchedulerOptions& options) {
     scheduler = std::make_unique<Scheduler>(backend, std::move(plan), options);
     backend.clear();
     const int inputs = scheduler->plan().input_slots;
     for (int n = 0; n < kBatches; ++n) scheduler->push(n % inputs, static_cast<std::uint64_t>(n));
     scheduler->drain();
+  }
+  static SchedulerOptions with(Schedule schedule, Edge drop) {
+    SchedulerOptions options;
+    options.schedule = schedule;
+    options.test_drop_edge = drop;
+    return options;
+  }
+  bool has_stream(const std::string& name) const {
+    const std::vector<std::string>& streams = backend.trace().streams;
+    return std::find(streams.begin(), streams.end(), name) != streams.end();
   }
   Pairs pairs() const { return distinct_pairs(backend.trace(), find_hazards(backend.trace())); }
   Pairs writers(BufferId buffer) const {
@@ -153,6 +164,34 @@ TEST_P(ClassifierHazards, EachMissingEdgeIsNamed) {
       EXPECT_EQ(traced.pairs(), handover == 0 ? copied_batch() : augmented_batch())
           << (kind == Edge::ready ? "ready " : "free ") << handover;
     }
+}
+
+// What runs on a GPU unless it is told otherwise.
+TEST_P(ClassifierHazards, FusedPlansOnSideLanesHaveNone) {
+  for (const Schedule schedule : {Schedule::serial, Schedule::overlap, Schedule::graph})
+    for (const Precision precision : {Precision::fp32, Precision::tf32, Precision::bf16}) {
+      EngineConfig config = config_of(slots());
+      config.precision = precision;
+      config.fuse = kFuseAll;
+      SchedulerOptions options;
+      options.schedule = schedule;
+      options.side_lanes = true;
+      const Traced traced(plan_training(config), options);
+      EXPECT_EQ(traced.pairs(), Pairs{}) << name_of(schedule) << " " << name_of(precision);
+      EXPECT_EQ(traced.has_stream("train update"), schedule != Schedule::serial);
+    }
+}
+
+// A check that sees nothing would find no hazard either.
+TEST_P(ClassifierHazards, OfAFusedPlanOnSideLanesAreSeen) {
+  EngineConfig config = config_of(slots());
+  config.precision = Precision::bf16;
+  config.fuse = kFuseAll;
+  SchedulerOptions options;
+  options.schedule = Schedule::graph;
+  options.side_lanes = true;
+  options.test_drop_edge = Edge{Edge::ready, 0};
+  EXPECT_NE(Traced(plan_training(config), options).pairs(), Pairs{});
 }
 
 }  // namespace
