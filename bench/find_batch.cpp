@@ -303,7 +303,9 @@ void run(FindOptions& options, const Options& declared, const Choice& choice) {
   if (options.seeds > 0) accuracy.emplace(options, device, choice.make_training);
 
   FinderOptions& finder = options.finder;
-  if (accuracy && finder.samples == 0) finder.samples = accuracy->records();
+  // A batch above the records would be trained as one of all of them.
+  if (const std::int64_t records = accuracy ? accuracy->records() : 0; records > 0)
+    finder.samples = finder.samples == 0 ? records : std::min(finder.samples, records);
   finder.repeats = static_cast<int>(options.repeats);
   finder.refinements = static_cast<int>(options.refinements);
   finder.flat = static_cast<int>(options.flat);

@@ -774,6 +774,8 @@ class CommandLine(unittest.TestCase):
 
     def test_find_batch_with_accuracy_of_one_seed_and_of_diverging_ones(self):
         options = ("--model", self.KERAS, "--data", f"csv:{self.TRIAL}", "--max", 1, "--no-overlap", "--with-accuracy")
+        wide = self.found(*options[:4], "--no-overlap", "--min", 1600, "--samples", 100000, "--with-accuracy", 1)
+        self.assertEqual([row["global_batch"] for row in wide["rows"]], [1600, 1681])  # the records there are
         row, = self.found(*options, 1)["rows"]
         self.assertIsNone(row["score_stddev"])
         self.assertEqual([row["score_mean"]], row["scores"])
