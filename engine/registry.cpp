@@ -358,7 +358,7 @@ void check_head(const Operation& op, std::size_t image, std::size_t filter) {
   require_dims(op, image, x.n, x.h, x.h, kHeadChannels);
   require_dims(op, filter, w.n, 3, 3, kHeadChannels);
   require(op, image, conv3x3_loss_takes(conv3x3_loss_shape(x, w)),
-          fmt::format("a side of 32 to 32768 that is a power of two, fewer than 2^31 pixels, and 2 "
+          fmt::format("a side of 32 to 16384 that is a power of two, fewer than 2^31 pixels, and 2 "
                       "to {} classes",
                       kHeadChannels));
 }

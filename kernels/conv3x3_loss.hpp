@@ -28,10 +28,10 @@ struct Conv3x3LossShape {
   std::int64_t classes;  ///< K
 };
 
-/// Whether host and device take the shape: S a power of two from 32 on, 2 <= K <= 16, and less than
-/// 2^31 pixels.
+/// Whether host and device take the shape: S a power of two from 32 to 16384, so that an element of
+/// an image is counted in 32 bits, 2 <= K <= 16, and less than 2^31 pixels.
 constexpr bool conv3x3_loss_takes(const Conv3x3LossShape& s) {
-  return s.n >= 0 && s.side >= 32 && s.side <= 32768 && (s.side & (s.side - 1)) == 0 &&
+  return s.n >= 0 && s.side >= 32 && s.side <= 16384 && (s.side & (s.side - 1)) == 0 &&
          s.classes >= 2 && s.classes <= kHeadChannels &&
          s.n < (std::int64_t{1} << 31) / (s.side * s.side);
 }

@@ -67,7 +67,7 @@ __device__ inline void load_ring(const T* image, int side, std::uint32_t first_i
     const std::uint32_t index = index_from(first_index, p);
     const bool inside = index < pixels;
     copy_async_or_zero(address<T, TileWithRing>(tile, c, p.x, p.y),
-                       image + std::int64_t{inside ? index : 0u} * kC + c, inside);
+                       image + (inside ? index : 0) * kC + c, inside);
   }
 }
 
