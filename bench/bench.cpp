@@ -366,15 +366,23 @@ void print_table(const Json& rows) {
         "nvml: the driver's counter in that run: share of time in which a kernel was running.\n");
 }
 
-/// One of the two, for a batch size.
+/// One of the two, for a batch size; the row says the schedule and the precision.
 using MakeJob = PublishedJob (*)(const PublishedChoice& choice);
-PublishedJob make_job(MakeJob make, const BenchOptions& options, std::int64_t batch) {
+PublishedJob make_job(MakeJob make, const BenchOptions& options, const Device& device,
+                      std::int64_t batch) {
   PublishedJob job =
       make({options.image, options.classes, batch, static_cast<std::uint64_t>(options.seed),
             options.augment, options.input});
+  EngineConfig& config = job.config;
+  config.momentum = options.momentum != 0;
+  config.slots = static_cast<int>(options.slots);
+  config.fuse = fuse_options(options.fuse);
+  config.scheduler.schedule = Schedule::serial;
+  config.scheduler.side_lanes = side_lanes(options.side_lanes, device);
+  config.input_memory = options.input == "device" ? MemoryKind::device : MemoryKind::pinned;
   if (options.scheme == "torch") {  // the article feeds the bytes as they are
-    job.config.input_scale = 1.0f;
-    if (job.augment) job.config.augment->scale = job.augment->spec.scale = 1.0f;
+    config.input_scale = 1.0f;
+    if (job.augment) config.augment->scale = job.augment->spec.scale = 1.0f;
   }
   return job;
 }
@@ -405,14 +413,8 @@ void for_each_row(const BenchOptions& options, const Device& device, MakeJob mak
   std::vector<Precision> precisions;
   for (const std::string& name : options.precisions) precisions.push_back(precision(name, device));
   for (const std::int64_t batch : options.batches) {
-    PublishedJob published = make_job(make, options, batch);
+    PublishedJob published = make_job(make, options, device, batch);
     EngineConfig& config = published.config;
-    config.momentum = options.momentum != 0;
-    config.slots = static_cast<int>(options.slots);
-    config.fuse = fuse_options(options.fuse);
-    config.scheduler.schedule = Schedule::serial;
-    config.scheduler.side_lanes = side_lanes(options.side_lanes, device);
-    config.input_memory = options.input == "device" ? MemoryKind::device : MemoryKind::pinned;
     const auto weights = std::make_shared<const SegmenterWeights>(initial_segmenter(
         config, init_scheme(options.scheme), static_cast<std::uint64_t>(options.seed)));
     LoaderOptions loader;
@@ -523,10 +525,8 @@ void run(const BenchOptions& options, const Options& declared, MakeJob make) {
   const bool overlaps = std::any_of(options.schedules.begin(), options.schedules.end(),
                                     [](const std::string& name) { return name != "serial"; });
   if (!options.quiet) {
-    EngineConfig config = make_job(make, options, 1).config;
-    config.fuse = fuse_options(options.fuse);
-    config.scheduler.schedule = overlaps ? Schedule::overlap : Schedule::serial;
-    config.scheduler.side_lanes = side_lanes(options.side_lanes, device);
+    EngineConfig config = make_job(make, options, device, 1).config;
+    if (overlaps) config.scheduler.schedule = Schedule::overlap;
     announce(device, stream_count(plan_training(config), config.scheduler));
   }
   // Between requests nothing is under way that Ctrl-C would have to end in order.

@@ -55,6 +55,8 @@ LEAST_BLOCKS_BEHIND = 1  # of PyTorch's rows on the device that are not the best
 
 WORKLOADS = ("segment", "classify")
 FIRST_STAGE = {"segment": "encode", "classify": "augment"}  # what runs one batch ahead
+# What a row took once, until it could be timed; its first block says it.
+START_UP = ("prepare_s", "capture_s", "gpu_memory_bytes", "start_s", "peak_memory_bytes")
 SAME_IN_ALL_RUNS = ("commit", "gpu", "driver", "torch", "image")
 
 
@@ -617,8 +619,7 @@ Of the fastest row of each, with input on the device; what it took before it cou
 
 def start_section(run):
     rows = device_rows(run["rows"])
-    figures = ("prepare_s", "capture_s", "gpu_memory_bytes", "start_s", "peak_memory_bytes")
-    if all(row.get(name) is None for row in rows for name in figures):
+    if all(row.get(name) is None for row in rows for name in START_UP):
         return ""  # results of before there were any
     seconds = " and ".join(f"{value:.0f}" for value in run["tune_s"])
     tuned = f"\n  `tandem tune`, once for all rows of a run, took {seconds} s before that." if seconds else ""

@@ -48,8 +48,6 @@ OBSERVED_SECONDS = 1
 # A block's steps are those of so many of its lengths at the best rate of PyTorch's first blocks: Tandem may be
 # that much faster before its blocks get shorter.
 STEPS_OVER_PEER = 2
-# What a row took once, until it could be timed; its first block says it.
-START_UP = ("prepare_s", "capture_s", "gpu_memory_bytes", "start_s", "peak_memory_bytes")
 
 
 class Failure(Exception):
@@ -251,7 +249,7 @@ class Run:
             if name == "plan_hash" and row.get(name, value) != value:
                 self.fail(f"{page.describe(row)}: its plan changed from {row[name]} to {value} between "
                           "blocks")
-            if name in START_UP and name in row:
+            if name in page.START_UP and name in row:
                 continue
             if value is not None or name not in row:  # only one block observes the GPU
                 row[name] = value

@@ -29,7 +29,7 @@ EngineConfig config_of(int slots) {
 
 struct Traced {
   Traced(Plan plan, Schedule schedule, Edge drop = {})
-      : Traced(std::move(plan), with(schedule, drop)) {}
+      : Traced(std::move(plan), options_of(schedule, drop)) {}
   Traced(Plan plan, const SchedulerOptions& options) {
     scheduler = std::make_unique<Scheduler>(backend, std::move(plan), options);
     backend.clear();
@@ -37,7 +37,7 @@ struct Traced {
     for (int n = 0; n < kBatches; ++n) scheduler->push(n % inputs, static_cast<std::uint64_t>(n));
     scheduler->drain();
   }
-  static SchedulerOptions with(Schedule schedule, Edge drop) {
+  static SchedulerOptions options_of(Schedule schedule, Edge drop) {
     SchedulerOptions options;
     options.schedule = schedule;
     options.test_drop_edge = drop;
@@ -166,17 +166,21 @@ TEST_P(ClassifierHazards, EachMissingEdgeIsNamed) {
     }
 }
 
-// What runs on a GPU unless it is told otherwise.
+/// What runs on a GPU unless it is told otherwise.
+EngineConfig fused_on_side_lanes(int slots, Schedule schedule, Precision precision) {
+  EngineConfig config = config_of(slots);
+  config.precision = precision;
+  config.fuse = kFuseAll;
+  config.scheduler.schedule = schedule;
+  config.scheduler.side_lanes = true;
+  return config;
+}
+
 TEST_P(ClassifierHazards, FusedPlansOnSideLanesHaveNone) {
   for (const Schedule schedule : {Schedule::serial, Schedule::overlap, Schedule::graph})
     for (const Precision precision : {Precision::fp32, Precision::tf32, Precision::bf16}) {
-      EngineConfig config = config_of(slots());
-      config.precision = precision;
-      config.fuse = kFuseAll;
-      SchedulerOptions options;
-      options.schedule = schedule;
-      options.side_lanes = true;
-      const Traced traced(plan_training(config), options);
+      const EngineConfig config = fused_on_side_lanes(slots(), schedule, precision);
+      const Traced traced(plan_training(config), config.scheduler);
       EXPECT_EQ(traced.pairs(), Pairs{}) << name_of(schedule) << " " << name_of(precision);
       EXPECT_EQ(traced.has_stream("train update"), schedule != Schedule::serial);
     }
@@ -184,14 +188,9 @@ TEST_P(ClassifierHazards, FusedPlansOnSideLanesHaveNone) {
 
 // A check that sees nothing would find no hazard either.
 TEST_P(ClassifierHazards, OfAFusedPlanOnSideLanesAreSeen) {
-  EngineConfig config = config_of(slots());
-  config.precision = Precision::bf16;
-  config.fuse = kFuseAll;
-  SchedulerOptions options;
-  options.schedule = Schedule::graph;
-  options.side_lanes = true;
-  options.test_drop_edge = Edge{Edge::ready, 0};
-  EXPECT_NE(Traced(plan_training(config), options).pairs(), Pairs{});
+  EngineConfig config = fused_on_side_lanes(slots(), Schedule::graph, Precision::bf16);
+  config.scheduler.test_drop_edge = Edge{Edge::ready, 0};
+  EXPECT_NE(Traced(plan_training(config), config.scheduler).pairs(), Pairs{});
 }
 
 }  // namespace

@@ -318,13 +318,13 @@ class Page(unittest.TestCase):
 
     def test_results_without_start_up_still_make_a_page(self):
         for row in self.run_["rows"]:
-            for name in compare_gpu.START_UP:
+            for name in page.START_UP:
                 row.pop(name, None)
         self.assertNotIn("Start-up and memory", self.sections(self.rendered(self.run_)))
 
     def test_results_with_some_of_the_start_up(self):
         for row in self.run_["rows"][1:]:
-            for name in compare_gpu.START_UP:
+            for name in page.START_UP:
                 row.pop(name, None)
         row = page.select(self.run_["rows"], variant="compile nhwc forked", precision="tf32", batch=8)[0]
         row["peak_memory_bytes"] = None  # as the CPU's
