@@ -117,6 +117,20 @@ def contenders(rows):
             if row["input"] == "loader" or median(row) >= CONTENDER_SHARE[kind] * median(best(group))]
 
 
+def reference_of(row):
+    """Steps a second that PyTorch is held to in this row, or nothing."""
+    if not device_rows([row], engine="pytorch"):
+        return None
+    return REFERENCE.get(tuple(row[name] for name in ("workload", "batch", "precision", "variant")))
+
+
+def behind_reference(rows, gpu):
+    """The rows that are slower than PyTorch has to be for a run to count. They are measured again: one block of a
+    row that waits for one core says little about it."""
+    return [row for row in rows if REFERENCE_GPU in (gpu or "") and (expected := reference_of(row))
+            and not median(row) >= REFERENCE_SHARE * expected]
+
+
 def device_rows(rows, **values):
     return select(rows, input="device", init="he", **values)
 

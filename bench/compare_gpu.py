@@ -314,7 +314,8 @@ class Run:
                     if row is not None:
                         measured[theirs] = dict(row, steps_per_s=page.summarise(row["blocks"]))
                 return
-            wanted = page.contenders(measured.values())
+            rows = measured.values()
+            wanted = page.contenders(rows) + page.behind_reference(rows, peer.environment["gpu"])
             for theirs, row in measured.items():
                 if row in wanted and block < theirs.blocks:
                     self.peer_block(peer, case, theirs)

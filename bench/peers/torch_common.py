@@ -13,6 +13,7 @@ on it and returns the loss. Every way to issue them trains on batch k in step k:
 A graph reads fixed addresses: each fresh batch is copied there before the replay.
 """
 import argparse
+import contextlib
 import dataclasses
 import gc
 import itertools
@@ -322,6 +323,17 @@ def run_steps(config, runner, steps):
     return time.perf_counter() - start, loss
 
 
+@contextlib.contextmanager
+def no_garbage_collection():
+    """As in timeit: a collection walks through all that torch.compile keeps, and a window is short."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
 def measure(config, runner, seconds, warm_seconds, windows):
     """One block: warm-up, then the rates of equal windows."""
     once, _ = run_steps(config, runner, 5)
@@ -405,7 +417,8 @@ class Peer:
             if config.input == "device":
                 self.built[config] = built
         try:
-            result = measure(config, built.runner, seconds, warm_seconds, windows)
+            with no_garbage_collection():
+                result = measure(config, built.runner, seconds, warm_seconds, windows)
         finally:
             if config.input == "loader":
                 built.runner.draw.close()  # idle workers would still hold processor time and memory
