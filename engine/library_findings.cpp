@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <string>
 #include <tandem/engine/error.hpp>
@@ -25,6 +27,25 @@ const std::vector<EpilogueRule>& epilogue_rules() {
       {"CUBLASLT_EPILOGUE_BGRADB", {"alpha_scales_bgrada"}},
   };
   return rules;
+}
+
+/// Null for an epilogue that nobody asked the library about.
+const EpilogueRule* rule_of(std::string_view epilogue) {
+  const auto& rules = epilogue_rules();
+  const auto rule = std::find_if(rules.begin(), rules.end(), [epilogue](const EpilogueRule& r) {
+    return r.epilogue == epilogue;
+  });
+  return rule == rules.end() ? nullptr : &*rule;
+}
+
+const LibraryFinding& finding(std::string_view name, const std::vector<LibraryFinding>& table) {
+  const auto found = std::find_if(table.begin(), table.end(),
+                                  [name](const LibraryFinding& f) { return f.name == name; });
+  if (found == table.end()) {
+    throw Error(ErrorCode::usage, "library finding '" + std::string(name) +
+                                      "' is not in the table of engine/library_findings.cpp");
+  }
+  return *found;
 }
 
 }  // namespace
@@ -68,22 +89,33 @@ const std::vector<LibraryFinding>& library_findings() {
 }
 
 bool finding_holds(std::string_view name) {
-  const auto& table = library_findings();
-  const auto found = std::find_if(table.begin(), table.end(),
-                                  [name](const LibraryFinding& f) { return f.name == name; });
-  if (found == table.end()) {
-    throw Error(ErrorCode::usage, "library finding '" + std::string(name) +
-                                      "' is not in the table of engine/library_findings.cpp");
-  }
-  return found->state == FindingState::holds;
+  return finding(name, library_findings()).state == FindingState::holds;
+}
+
+void require_finding(std::string_view name, std::string_view use,
+                     const std::vector<LibraryFinding>& table) {
+  const LibraryFinding& needed = finding(name, table);
+  if (needed.state == FindingState::holds) return;
+  throw Error(
+      ErrorCode::run_failed,
+      fmt::format("{} needs the library finding '{}' ({}), which {}", use, name, needed.meaning,
+                  needed.state == FindingState::fails ? "fails" : "was not measured"),
+      fmt::format("see findings.{} of engine/library_findings.json", name));
 }
 
 bool epilogue_allowed(std::string_view epilogue) {
-  const auto& rules = epilogue_rules();
-  const auto rule = std::find_if(rules.begin(), rules.end(), [epilogue](const EpilogueRule& r) {
-    return r.epilogue == epilogue;
-  });
-  return rule != rules.end() && std::all_of(rule->needs.begin(), rule->needs.end(), finding_holds);
+  const EpilogueRule* const rule = rule_of(epilogue);
+  return rule != nullptr && std::all_of(rule->needs.begin(), rule->needs.end(), finding_holds);
+}
+
+void require_epilogue(std::string_view epilogue, const std::vector<LibraryFinding>& table) {
+  const EpilogueRule* const rule = rule_of(epilogue);
+  if (rule == nullptr)
+    throw Error(
+        ErrorCode::run_failed,
+        fmt::format("no library finding says whether the epilogue {} may be used", epilogue));
+  for (const std::string_view name : rule->needs)
+    require_finding(name, fmt::format("the epilogue {}", epilogue), table);
 }
 
 }  // namespace tandem

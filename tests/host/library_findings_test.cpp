@@ -129,19 +129,83 @@ TEST(LibraryFindings, AnEpilogueNeedsItsFindings) {
     EXPECT_EQ(epilogue_allowed(gradient), finding_holds("alpha_scales_bgrada"));
 }
 
+/// The plan's table with one finding found otherwise.
+std::vector<LibraryFinding> table_where(std::string_view name, FindingState state) {
+  std::vector<LibraryFinding> table = library_findings();
+  for (LibraryFinding& row : table)
+    if (row.name == name) row.state = state;
+  return table;
+}
+
+/// What a call throws, with the hint; empty if it throws nothing.
+template <class Call>
+std::string refusal_of(Call call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::run_failed);
+    return std::string(error.what()) + " " + error.hint();
+  }
+  return {};
+}
+
+TEST(LibraryFindings, WhatNeedsAFindingIsRefusedWhereItDoesNotHold) {
+  for (const LibraryFinding& row : library_findings()) {
+    const auto ask = [&](FindingState state) {
+      return refusal_of([&] { require_finding(row.name, "a plan", table_where(row.name, state)); });
+    };
+    EXPECT_EQ(ask(FindingState::holds), "");
+    for (const FindingState state : {FindingState::fails, FindingState::unknown}) {
+      const std::string text = ask(state), name(row.name);
+      for (const std::string& part : {"a plan needs the library finding '" + name + "'",
+                                      "findings." + name + " of engine/library_findings.json"})
+        EXPECT_NE(text.find(part), std::string::npos) << text;
+    }
+    EXPECT_NE(ask(FindingState::fails), ask(FindingState::unknown)) << "which of the two it is";
+  }
+}
+
+TEST(LibraryFindings, AnEpilogueWhoseFindingFailsIsRefusedByName) {
+  const auto ask = [](std::string_view epilogue, const std::vector<LibraryFinding>& table) {
+    return refusal_of([&] { require_epilogue(epilogue, table); });
+  };
+  for (const FindingState state : {FindingState::holds, FindingState::fails}) {
+    const auto table = table_where("alpha_scales_bgrada", state);
+    const std::string text = ask("CUBLASLT_EPILOGUE_BGRADA", table);
+    EXPECT_EQ(text.empty(), state == FindingState::holds) << text;
+    EXPECT_EQ(ask("CUBLASLT_EPILOGUE_DEFAULT", table), "");
+    if (state == FindingState::holds) continue;
+    for (const char* part : {"CUBLASLT_EPILOGUE_BGRADA", "findings.alpha_scales_bgrada"})
+      EXPECT_NE(text.find(part), std::string::npos) << text;
+  }
+  EXPECT_NE(ask("CUBLASLT_EPILOGUE_GELU", library_findings()).find("CUBLASLT_EPILOGUE_GELU"),
+            std::string::npos);
+  // Of the plan's own table both functions say the same.
+  for (const char* epilogue :
+       {"DEFAULT", "RELU", "RELU_BIAS", "RELU_AUX_BIAS", "DRELU", "BGRADA", "BGRADB", "GELU"}) {
+    const std::string name = std::string("CUBLASLT_EPILOGUE_") + epilogue;
+    EXPECT_EQ(ask(name, library_findings()).empty(), epilogue_allowed(name)) << name;
+  }
+}
+
 TEST(LibraryFindings, TheSourcesUseAllowedEpiloguesOnly) {
   EXPECT_EQ(forbidden_epilogues("a = CUBLASLT_EPILOGUE_GELU; b = CUBLASLT_EPILOGUE_DEFAULT;"),
             Lines{"CUBLASLT_EPILOGUE_GELU"});
   int files = 0;
+  Lines setters;  // where an epilogue reaches the library: behind require_epilogue() only
   for (const char* folder : {"kernels", "engine", "models", "bench"}) {
     for (const fs::directory_entry& entry : fs::recursive_directory_iterator(kSource / folder)) {
       const fs::path& path = entry.path();
       const bool code = std::set<fs::path>{".cpp", ".hpp", ".cu", ".cuh"}.count(path.extension());
       if (!code || path.stem() == "library_findings") continue;
       ++files;
-      EXPECT_EQ(forbidden_epilogues(read(path)), Lines{}) << path;
+      const std::string text = read(path), setter = "CUBLASLT_MATMUL_DESC_EPILOGUE";
+      EXPECT_EQ(forbidden_epilogues(text), Lines{}) << path;
+      for (std::size_t at = 0; (at = text.find(setter, at)) != text.npos; ++at)
+        setters.push_back(text.substr(text.rfind('\n', at) + 1, at - text.rfind('\n', at) - 1));
     }
   }
+  EXPECT_EQ(setters, Lines{"  (require_epilogue(#epilogue), set("});
   EXPECT_GT(files, 50) << "the sources were not found";
 }
 
