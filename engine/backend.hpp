@@ -97,7 +97,7 @@ class Backend {
   virtual void synchronise(StreamRef stream) = 0;
 
   /// Whether an operation has failed and no function has thrown that yet: until then nothing that
-  /// is queued runs. Only asked where there are graphs.
+  /// is queued runs. Only a backend that lists its calls never has one.
   virtual bool failed() const noexcept { return false; }
 
   /// Whether the four functions below work.

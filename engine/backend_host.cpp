@@ -243,6 +243,8 @@ class HostBackend final : public Backend {
     failure_.throw_pending();
   }
 
+  bool failed() const noexcept override { return failure_.pending(); }
+
  private:
   static Worker* worker(StreamRef stream) { return static_cast<Worker*>(stream.id); }
   static EventPointer& event(EventRef handle) { return *static_cast<EventPointer*>(handle.id); }

@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cstring>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <ostream>
@@ -50,6 +51,8 @@ class Rig {
   virtual const BoundOperation& kernel(std::string name, std::vector<Work::Touch> touches) = 0;
   /// Names in the order in which the kernels ran, or were listed where nothing runs.
   virtual std::vector<std::string> order() const = 0;
+  /// An operation that cannot be captured. To be asked for once, in the capture that it spoils.
+  virtual const BoundOperation& uncapturable() { throw std::logic_error("no graphs"); }
   /// The trace backend, where it is one.
   virtual const TraceBackend* as_trace() const { return nullptr; }
 };
@@ -172,7 +175,7 @@ class CountingBackend final : public ForwardingBackend {
  public:
   using ForwardingBackend::ForwardingBackend;
   int streams_created = 0, streams_destroyed = 0, events_created = 0, events_destroyed = 0;
-  int allocated = 0, freed = 0;
+  int graphs_created = 0, graphs_destroyed = 0, allocated = 0, freed = 0;
 
   void* allocate(std::size_t bytes, MemoryKind kind, std::string_view purpose) override {
     ++allocated;
@@ -197,6 +200,15 @@ class CountingBackend final : public ForwardingBackend {
   void destroy_event(EventRef event) noexcept override {
     ++events_destroyed;
     ForwardingBackend::destroy_event(event);
+  }
+  GraphRef end_capture(StreamRef origin) override {
+    const GraphRef graph = ForwardingBackend::end_capture(origin);
+    ++graphs_created;
+    return graph;
+  }
+  void destroy_graph(GraphRef graph) noexcept override {
+    ++graphs_destroyed;
+    ForwardingBackend::destroy_graph(graph);
   }
 };
 
@@ -245,6 +257,24 @@ TEST_P(Contract, OwnersDestroyExactlyOnce) {
   }
   EXPECT_EQ(counting.allocated, 2);
   EXPECT_EQ(counting.freed, 2);
+}
+
+TEST_P(Contract, WithoutGraphsTheFunctionsSayWhichBackendHasNone) {
+  if (backend_->has_graphs()) return;
+  Stream q = make_stream(*backend_, "q");
+  const auto expect_refused = [&](const char* call, const std::function<void()>& body) {
+    try {
+      body();
+      ADD_FAILURE() << call << " did something";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::run_failed) << call;
+      EXPECT_NE(std::string(error.what()).find(backend_->name()), std::string::npos)
+          << call << ": " << error.what();
+    }
+  };
+  expect_refused("begin_capture", [&] { backend_->begin_capture(q.get()); });
+  expect_refused("end_capture", [&] { backend_->end_capture(q.get()); });
+  expect_refused("launch", [&] { backend_->launch({}, q.get()); });
 }
 
 TEST_P(Contract, MemoryIsAlignedAndDistinct) {
@@ -589,6 +619,210 @@ TEST_P(FailureContract, AStreamCanBeDestroyedInTheFailedState) {
   backend_->enqueue(q.get(), kernel("k"));
   backend_->synchronise(q.get());
   EXPECT_TRUE(has_run("k"));
+}
+
+// -------------------------------------------------------------------------------------------------
+// Graphs. What a callable does may happen while it is captured (cuda: its kernels are what the
+// graph holds) or with each launch: these tests allow both.
+class GraphContract : public FailureContract {
+ protected:
+  void SetUp() override {
+    FailureContract::SetUp();
+    if (backend_ == nullptr) return;
+    ASSERT_TRUE(backend_->has_graphs());
+    q1_ = make_stream(*backend_, "q1");
+    q2_ = make_stream(*backend_, "q2");
+    fork_ = make_event(*backend_, "fork");
+    join_ = make_event(*backend_, "join");
+  }
+  // The streams end before the operations that are queued on them.
+  void TearDown() override {
+    q1_.reset();
+    q2_.reset();
+  }
+
+  /// Captures what `queue` queues, with q1 as the origin.
+  template <class Queue>
+  Graph captured(Queue queue) {
+    backend_->begin_capture(q1_.get());
+    queue();
+    return Graph::adopt(backend_->end_capture(q1_.get()));
+  }
+
+  /// q1 = [a, fork, waits join, c], q2 = [waits fork, b, join].
+  void queue_fork_and_join(const BoundOperation& a, const BoundOperation& b,
+                           const BoundOperation& c) {
+    backend_->enqueue(q1_.get(), a);
+    backend_->record(fork_.get(), q1_.get());
+    backend_->wait(q2_.get(), fork_.get());
+    backend_->enqueue(q2_.get(), b);
+    backend_->record(join_.get(), q2_.get());
+    backend_->wait(q1_.get(), join_.get());
+    backend_->enqueue(q1_.get(), c);
+  }
+
+  Stream q1_, q2_;
+  Event fork_, join_;
+};
+
+TEST_P(GraphContract, ALaunchRunsWhatACallQueuedAndACaptureNothing) {
+  const BoundOperation &a = kernel("a"), &b = kernel("b"), &c = kernel("c");
+  queue_fork_and_join(a, b, c);
+  backend_->synchronise(q1_.get());
+  std::vector<std::string> expected{"a", "b", "c"};
+  EXPECT_EQ(order(), expected) << "directly";
+
+  const Graph graph = captured([&] { queue_fork_and_join(a, b, c); });
+  backend_->synchronise(q1_.get());
+  backend_->synchronise(q2_.get());
+  EXPECT_EQ(order(), expected) << "a capture ran something";
+
+  for (int launch = 1; launch <= 3; ++launch) {
+    backend_->launch(graph.get(), q1_.get());
+    backend_->enqueue(q1_.get(), kernel(numbered("behind ", launch)));
+    for (const char* name : {"a", "b", "c"}) expected.emplace_back(name);
+    expected.push_back(numbered("behind ", launch));
+  }
+  backend_->synchronise(q1_.get());
+  EXPECT_EQ(order(), expected);
+  EXPECT_FALSE(backend_->failed());
+}
+
+TEST_P(GraphContract, ALaunchWaitsForWhatIsQueuedBeforeIt) {
+  const BoundOperation &a = kernel("a"), &b = kernel("b"), &c = kernel("c");
+  const std::unique_ptr<HeldGate> gate = rig_->make_gate();
+  Event end = make_event(*backend_, "end");
+  const Graph graph = captured([&] { queue_fork_and_join(a, b, c); });
+  backend_->launch(graph.get(), q1_.get());  // whatever is loaded at first use now is
+  backend_->synchronise(q1_.get());
+  const OpenOnExit open_on_exit(*gate);
+  backend_->enqueue(q1_.get(), hold(*gate));
+  backend_->launch(graph.get(), q1_.get());
+  backend_->record(end.get(), q1_.get());  // q1 = [held, graph, end]
+  gate->wait_arrived();
+  EXPECT_FALSE(backend_->query(end.get()));
+  EXPECT_EQ(order(), (std::vector<std::string>{"a", "b", "c"})) << "the launch did not wait";
+  gate->open();
+  backend_->synchronise(end.get());
+  EXPECT_EQ(order(), (std::vector<std::string>{"a", "b", "c", "a", "b", "c"}));
+}
+
+TEST_P(GraphContract, ALaunchReadsAndWritesTheAddressesOfTheCapture) {
+  constexpr std::size_t kBytes = 1000;
+  const Memory from(*backend_, kBytes, MemoryKind::device, "from"),
+      between(*backend_, kBytes, MemoryKind::device, "between"),
+      to(*backend_, kBytes, MemoryKind::device, "to");
+  const auto copy = [&](Operation& operation, const Memory& source, const Memory& target) {
+    operation.kind = OpKind::copy;
+    operation.name = "copy";
+    operation.operands = {{0, byte_desc(kBytes), Access::read, "src"},
+                          {1, byte_desc(kBytes), Access::write, "dst"}};
+    BoundOperation bound;
+    bound.operation = &operation;
+    bound.pointers[0] = source.data();
+    bound.pointers[1] = target.data();
+    bound.stage = "test";
+    return bound;
+  };
+  Operation first, second;
+  BoundOperation bound_first = copy(first, from, between), bound_second = copy(second, between, to);
+  Graph graph = captured([&] {
+    backend_->enqueue(q1_.get(), bound_first);
+    backend_->enqueue(q1_.get(), bound_second);
+  });
+  bound_first.pointers[0] = bound_second.pointers[0] = nullptr;  // these are in the graph
+  for (const int value : {3, 200}) {
+    const std::vector<unsigned char> in(kBytes, static_cast<unsigned char>(value));
+    std::vector<unsigned char> out(kBytes, 0);
+    upload(q1_.get(), from.data(), in.data(), kBytes);
+    backend_->launch(graph.get(), q1_.get());
+    download(q1_.get(), out.data(), to.data(), kBytes);
+    EXPECT_EQ(out, in);
+  }
+}
+
+TEST_P(GraphContract, AFailureInACaptureSurfacesByNameAndTheBackendWorksAgain) {
+  const BoundOperation& fails = failing(
+      "decoder.3.forward", [] { throw std::runtime_error("the disk is on fire"); }, "train", 71);
+  Graph graph;
+  const Error error = error_of([&] {
+    graph = captured([&] { queue_fork_and_join(kernel("a"), fails, kernel("c")); });
+    backend_->launch(graph.get(), q1_.get());
+    backend_->synchronise(q1_.get());
+  });
+  EXPECT_EQ(error.code(), ErrorCode::run_failed);
+  expect_names(error, {"decoder.3.forward", "train", "71", "the disk is on fire"});
+  EXPECT_FALSE(has_run("c")) << "what was behind the failure ran";
+  EXPECT_FALSE(backend_->failed()) << "it was reported";
+  EXPECT_NO_THROW(backend_->synchronise(q1_.get()));
+  EXPECT_NO_THROW(backend_->synchronise(q2_.get()));
+
+  graph = captured([&] { backend_->enqueue(q1_.get(), kernel("k")); });
+  backend_->launch(graph.get(), q1_.get());
+  backend_->synchronise(q1_.get());
+  EXPECT_TRUE(has_run("k"));
+}
+
+TEST_P(GraphContract, AFailureOfBeforeStopsALaunchAndIsReportedOnce) {
+  const Graph graph = captured([&] { backend_->enqueue(q1_.get(), kernel("a")); });
+  Event end = make_event(*backend_, "end");
+  EXPECT_FALSE(backend_->failed());
+  backend_->enqueue(q1_.get(), failing(
+                                   "boom", [] { throw std::runtime_error("no"); }, "s", 5));
+  backend_->record(end.get(), q1_.get());
+  backend_->block(end.get());
+  EXPECT_TRUE(backend_->failed());
+  backend_->launch(graph.get(), q1_.get());
+  expect_names(error_of([&] { backend_->synchronise(q1_.get()); }), {"boom", "5", "no"});
+  EXPECT_EQ(order(), std::vector<std::string>{}) << "a launch behind a failure ran";
+  EXPECT_FALSE(backend_->failed());
+  backend_->launch(graph.get(), q1_.get());
+  backend_->synchronise(q1_.get());
+  EXPECT_EQ(order(), std::vector<std::string>{"a"});
+}
+
+TEST_P(GraphContract, WhatCannotBeCapturedIsAnErrorAndNothingOfItRuns) {
+  error_of([&] {
+    static_cast<void>(captured([&] {
+      backend_->enqueue(q1_.get(), kernel("a"));
+      backend_->enqueue(q1_.get(), rig_->uncapturable());
+    }));
+  });
+  EXPECT_FALSE(backend_->failed()) << "it was reported";
+  backend_->enqueue(q1_.get(), kernel("k"));  // directly: no stream is capturing any more
+  backend_->synchronise(q1_.get());
+  EXPECT_EQ(order(), std::vector<std::string>{"k"});
+}
+
+TEST_P(GraphContract, OwnersDestroyGraphsExactlyOnce) {
+  CountingBackend counting(*backend_);
+  const Stream q = make_stream(counting, "q");
+  const BoundOperation& k = kernel("k");
+  const auto make = [&] {
+    counting.begin_capture(q.get());
+    counting.enqueue(q.get(), k);
+    return Graph::adopt(counting.end_capture(q.get()));
+  };
+  move_about<Graph>(make, counting.graphs_destroyed);
+  EXPECT_EQ(counting.graphs_created, 2);
+  EXPECT_EQ(counting.graphs_destroyed, 2);
+}
+
+TEST_P(GraphContract, AGraphMayBeDestroyedWhileALaunchOfItIsQueued) {
+  const BoundOperation& a = kernel("a");
+  const std::unique_ptr<HeldGate> gate = rig_->make_gate();
+  Graph graph = captured([&] { backend_->enqueue(q1_.get(), a); });
+  backend_->launch(graph.get(), q1_.get());
+  backend_->synchronise(q1_.get());
+  {
+    const OpenOnExit open_on_exit(*gate);
+    backend_->enqueue(q1_.get(), hold(*gate));
+    backend_->launch(graph.get(), q1_.get());  // q1 = [held, graph]
+    gate->wait_arrived();
+    graph.reset();
+  }
+  backend_->synchronise(q1_.get());
+  EXPECT_EQ(order(), (std::vector<std::string>{"a", "a"}));
 }
 
 }  // namespace tandem::testing

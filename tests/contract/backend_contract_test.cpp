@@ -2,6 +2,7 @@
 // The contract suite on the backends that need no device.
 #include <tandem/engine/backend_host.hpp>
 #include <tandem/tests/contract/backend_contract.hpp>
+#include <tandem/tests/support/capturing_backend.hpp>
 
 // Absurd allocations must come back as a null pointer, as they do without a sanitizer.
 #if defined(TANDEM_ADDRESS_SANITIZER)
@@ -65,6 +66,31 @@ class HostRig final : public Rig {
   std::unique_ptr<Backend> backend_;
 };
 
+/// Has graphs, by a backend around the host's.
+class CapturingRig final : public Rig {
+ public:
+  CapturingRig() : CapturingRig(std::make_unique<HostRig>(make_host_backend())) {}
+
+  Backend& backend() override { return capturing_; }
+  std::unique_ptr<HeldGate> make_gate() override { return host_->make_gate(); }
+  const BoundOperation& hold(HeldGate& gate) override { return host_->hold(gate); }
+  const BoundOperation& kernel(std::string name, std::vector<Work::Touch> touches) override {
+    return host_->kernel(std::move(name), std::move(touches));
+  }
+  const BoundOperation& uncapturable() override {
+    capturing_.refuse = "no ink";
+    return host_->kernel("uncapturable", {});
+  }
+  std::vector<std::string> order() const override { return host_->order(); }
+
+ private:
+  explicit CapturingRig(std::unique_ptr<HostRig> host)
+      : host_(std::move(host)), capturing_(host_->backend()) {}
+
+  const std::unique_ptr<HostRig> host_;
+  CapturingBackend capturing_;
+};
+
 const BackendCase kHost{"host", []() -> std::unique_ptr<Rig> {
                           return std::make_unique<HostRig>(make_host_backend());
                         }};
@@ -72,9 +98,16 @@ const BackendCase kTrace{"trace", []() -> std::unique_ptr<Rig> {
                            return std::make_unique<HostRig>(std::make_unique<TraceBackend>());
                          }};
 
-INSTANTIATE_TEST_SUITE_P(Backends, Contract, ::testing::Values(kHost, kTrace), case_name);
-INSTANTIATE_TEST_SUITE_P(Backends, ExecutingContract, ::testing::Values(kHost), case_name);
-INSTANTIATE_TEST_SUITE_P(Backends, FailureContract, ::testing::Values(kHost), case_name);
+const BackendCase kCapturing{
+    "capturing", []() -> std::unique_ptr<Rig> { return std::make_unique<CapturingRig>(); }};
+
+INSTANTIATE_TEST_SUITE_P(Backends, Contract, ::testing::Values(kHost, kTrace, kCapturing),
+                         case_name);
+INSTANTIATE_TEST_SUITE_P(Backends, ExecutingContract, ::testing::Values(kHost, kCapturing),
+                         case_name);
+INSTANTIATE_TEST_SUITE_P(Backends, FailureContract, ::testing::Values(kHost, kCapturing),
+                         case_name);
+INSTANTIATE_TEST_SUITE_P(Backends, GraphContract, ::testing::Values(kCapturing), case_name);
 
 }  // namespace
 }  // namespace tandem::testing

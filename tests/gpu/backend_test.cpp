@@ -60,6 +60,12 @@ class CudaRig final : public Rig {
                       })
         .bound();
   }
+  const BoundOperation& uncapturable() override {
+    return work_
+        .emplace_back("synchronise",
+                      [](cudaStream_t stream) { TANDEM_CUDA_TRY(cudaStreamSynchronize(stream)); })
+        .bound();
+  }
   std::vector<std::string> order() const override {
     std::lock_guard lock(mutex_);
     std::vector<std::string> names;
@@ -90,6 +96,7 @@ const BackendCase kCuda{"cuda",
 INSTANTIATE_TEST_SUITE_P(Backends, Contract, ::testing::Values(kCuda), case_name);
 INSTANTIATE_TEST_SUITE_P(Backends, ExecutingContract, ::testing::Values(kCuda), case_name);
 INSTANTIATE_TEST_SUITE_P(Backends, FailureContract, ::testing::Values(kCuda), case_name);
+INSTANTIATE_TEST_SUITE_P(Backends, GraphContract, ::testing::Values(kCuda), case_name);
 
 // --- the caller's device and error ---
 
@@ -156,6 +163,27 @@ class EveryCall {
     call("query of work that is done", [&] { EXPECT_TRUE(backend->query(held_event)); });
     call("block", [&] { backend->block(held_event); });
     call("synchronise a stream", [&] { backend->synchronise(other); });
+
+    call("failed", [&] { EXPECT_FALSE(backend->failed()); });
+    call("has_graphs", [&] { EXPECT_TRUE(backend->has_graphs()); });
+    EventRef fork, join;
+    GraphRef graph;
+    call("create_event", [&] { fork = backend->create_event("fork"); });
+    call("create_event", [&] { join = backend->create_event("join"); });
+    Launch delay("delay", [](cudaStream_t s) { test::launch_delay(0, s); });
+    call("begin_capture", [&] { backend->begin_capture(stream); });
+    call("record while capturing", [&] { backend->record(fork, stream); });
+    call("wait while capturing", [&] { backend->wait(other, fork); });
+    call("enqueue while capturing", [&] { backend->enqueue(other, delay.bound()); });
+    call("record while capturing", [&] { backend->record(join, other); });
+    call("wait while capturing", [&] { backend->wait(stream, join); });
+    call("end_capture", [&] { graph = backend->end_capture(stream); });
+    call("launch", [&] { backend->launch(graph, stream); });
+    call("synchronise a stream", [&] { backend->synchronise(stream); });
+    call("destroy_graph", [&] { backend->destroy_graph(graph); });
+    call("destroy_event", [&] { backend->destroy_event(fork); });
+    call("destroy_event", [&] { backend->destroy_event(join); });
+
     call("destroy_event", [&] { backend->destroy_event(event); });
     call("destroy_event", [&] { backend->destroy_event(held_event); });
     call("destroy_stream", [&] { backend->destroy_stream(stream); });

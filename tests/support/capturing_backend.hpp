@@ -24,7 +24,9 @@ class CapturingBackend final : public ForwardingBackend {
   int launches = 0;
   std::set<void*> alive;  ///< graphs that have not been destroyed
 
-  bool failed() const noexcept override { return failure.has_value(); }
+  bool failed() const noexcept override {
+    return failure.has_value() || ForwardingBackend::failed();
+  }
   void synchronise(EventRef event) override {
     throw_failure();
     ForwardingBackend::synchronise(event);
