@@ -335,13 +335,28 @@ class NumberedSlots {
   }
 };
 
-TEST_F(MemoryHeavy, TenThousandBatchesThroughASlowConsumer) {
+/// Words that a consumer found wrong which is delayed by 5 ms, a thousand times what filling a slot
+/// takes, before it reads.
+std::uint64_t mismatches_of_a_slow_consumer(Backend& backend, std::uint64_t batches,
+                                            const SchedulerOptions& options) {
   NumberedSlots stages;
-  stages.delay_ns = 20'000;
-  Scheduler scheduler(*cuda_, stages.plan(), {});
-  for (std::uint64_t step = 0; step < 10000; ++step) scheduler.push(0, step);
+  stages.delay_ns = 5'000'000;
+  Scheduler scheduler(backend, stages.plan(), options);
+  for (std::uint64_t step = 0; step < batches; ++step) scheduler.push(0, step);
   scheduler.drain();
-  EXPECT_EQ(stages.mismatches(scheduler), 0u);
+  return stages.mismatches(scheduler);
+}
+
+TEST_F(MemoryHeavy, TenThousandBatchesThroughASlowConsumer) {  // 50 s
+  EXPECT_EQ(mismatches_of_a_slow_consumer(*cuda_, 10000, {}), 0u);
+}
+
+// The run above sees the fault that it is there for. That no luck is needed to see it, the test
+// below shows with a gate.
+TEST_F(MemoryHeavy, WithoutTheFreeEdgeASlowConsumerFindsOtherBatches) {
+  SchedulerOptions options;
+  options.test_drop_edge = {Edge::free, 0};
+  EXPECT_GT(mismatches_of_a_slow_consumer(*cuda_, 200, options), 0u);
 }
 
 TEST_F(MemoryOnCuda, WithoutTheFreeEdgeASlotIsOverwrittenWhileItIsRead) {
