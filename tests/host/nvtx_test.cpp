@@ -4,6 +4,7 @@
 #include <tandem/engine/dataset.hpp>
 #include <tandem/engine/loader.hpp>
 #include <tandem/engine/nvtx.hpp>
+#include <tandem/tests/support/capturing_backend.hpp>
 #include <tandem/tests/support/nvtx_recording.hpp>
 #include <tandem/tests/support/small_segmenter.hpp>
 #include <tandem/tests/support/synthetic_stages.hpp>
@@ -13,6 +14,7 @@ namespace {
 
 constexpr std::uint64_t kFirstStep = 100;  // so that a step is not a count by accident
 constexpr std::uint64_t kSteps = 10;
+constexpr std::uint64_t kGraphSteps = 16;  // under `graph`, enough for launches behind the captures
 constexpr int kLoaderWorkers = 2;
 
 // --- what runs in the child ---
@@ -46,6 +48,14 @@ void train(Schedule schedule) {
 
 TEST(NvtxChild, DISABLED_Serial) { train(Schedule::serial); }
 TEST(NvtxChild, DISABLED_Overlap) { train(Schedule::overlap); }
+
+TEST(NvtxChild, DISABLED_Graph) {
+  const auto host = make_host_backend();
+  CapturingBackend backend(*host);
+  test::SmallSegmenter segmenter(backend, test::small_config(Schedule::graph));
+  segmenter.train(kFirstStep, static_cast<int>(kGraphSteps));
+  EXPECT_GT(backend.launches, segmenter.trainer().scheduler().graphs());
+}
 
 /// Steps 0 to 9, of which the end of stage transform fails at step 5; then steps 10 to 19.
 TEST(NvtxChild, DISABLED_FailingStage) {
@@ -188,6 +198,35 @@ TEST_F(Nvtx, OverlapOpensARangeAStageAndAnOperationOfEveryStep) {
   const auto calls = calls_of("Overlap");
   expect_every_step(calls, Schedule::overlap);
   expect_threads(calls, Schedule::overlap);
+}
+
+// A launch here queues what was captured, so that operations say the step of their capture:
+// tests/gpu/nvtx_test.cpp counts those too.
+TEST_F(Nvtx, GraphOpensOneRangeATickThatIsLaunched) {
+  const auto calls = calls_of("Graph");
+  const auto stages_of = [](const NvtxCounts& counts) {
+    NvtxCounts stages;
+    for (const auto& [range, count] : counts)
+      if (range[0] == "stage") stages[range] = count;
+    return stages;
+  };
+  const NvtxCounts expected =
+      expected_graph_ranges(plan_of(Schedule::graph), kFirstStep, kGraphSteps);
+  EXPECT_EQ(stages_of(opened(calls)), stages_of(expected));
+  EXPECT_EQ(expected.count({"stage", "tick", std::to_string(kFirstStep + 4)}), 1U);
+  EXPECT_EQ(expected.count({"stage", "train", std::to_string(kFirstStep + 8)}), 0U);
+
+  std::map<long, std::vector<std::string>> open;  // by thread
+  for (const NvtxCall& call : calls) {
+    if (call.event == "push") {
+      for (const std::string& outer : open[call.thread]) EXPECT_NE(outer, "tick") << call.name;
+      if (call.name == "tick") {
+        EXPECT_TRUE(open[call.thread].empty()) << "a tick in another range";
+      }
+      open[call.thread].push_back(call.name);
+    }
+    if (call.event == "pop") open[call.thread].pop_back();
+  }
 }
 
 TEST_F(Nvtx, NamesOfStagesArePublicInterface) {

@@ -59,7 +59,7 @@ TEST_P(GraphSchedule, GivesTheBitsOfSerial) {
 TEST_P(GraphSchedule, CapturesEachTickOfThePeriodTheSecondTimeAndNeverAgain) {
   SmallSegmenter segmenter(backend, config_of(Schedule::graph, slots()));
   const Scheduler& scheduler = segmenter.trainer().scheduler();
-  // In B steps of one run B - (K - 1) ticks have work for every stage.
+  // In B steps of one run B - (K - 2) ticks have work for every stage behind the copy.
   segmenter.train(0, period() + kStages - 2);
   EXPECT_EQ(scheduler.graphs(), 0);
   EXPECT_EQ(scheduler.capture_seconds(), 0);

@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <numeric>
 #include <set>
 #include <sstream>
 #include <stdexcept>
@@ -160,6 +161,36 @@ inline NvtxCounts expected_ranges(const Plan& plan, std::uint64_t first_step, st
         ++counts[{"operation", operation.name, std::to_string(n)}];
     }
   }
+  return counts;
+}
+
+/// What `steps` steps of one epoch open under the graph schedule. The first `period` ticks in which
+/// every stage but the copy has work are issued, the next `period` are captured and launched, those
+/// behind them launched: a launch has one range, `tick`, with the step of its last stage, and a
+/// capture those of what it holds. The ticks that fill and drain the pipeline are issued, and so is
+/// every copy.
+///
+///   K = 3, period 4   tick of train n:  0 .. 3 issued | 4 .. 7 captured | 8 .. B - 2 launched
+inline NvtxCounts expected_graph_ranges(const Plan& plan, std::uint64_t first_step,
+                                        std::uint64_t steps) {
+  const std::uint64_t stages = plan.stages.size();
+  const auto slots = static_cast<std::uint64_t>(plan.slots);
+  const std::uint64_t period = std::lcm(slots, slots + 2), full_ticks = steps - (stages - 2);
+  NvtxCounts counts;
+  for (std::uint64_t k = 0; k < stages; ++k) {
+    const Stage& stage = plan.stages[k];
+    for (std::uint64_t n = 0; n < steps; ++n) {
+      // Of the tick in which stage k works on step n: the step of the last stage, if it has work.
+      const std::uint64_t ahead = stages - 1 - k;
+      if (k > 0 && n >= ahead + 2 * period && n - ahead < full_ticks) continue;
+      const std::string step = std::to_string(first_step + n);
+      ++counts[{"stage", stage.name, step}];
+      for (const Operation& operation : stage.operations)
+        ++counts[{"operation", operation.name, step}];
+    }
+  }
+  for (std::uint64_t n = period; n < full_ticks; ++n)
+    ++counts[{"stage", "tick", std::to_string(first_step + n)}];
   return counts;
 }
 
