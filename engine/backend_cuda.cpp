@@ -7,6 +7,7 @@
 #include <cstring>
 #include <memory>
 #include <tandem/engine/algorithm_cache.hpp>
+#include <tandem/engine/alignment.hpp>
 #include <tandem/engine/backend_cuda.hpp>
 #include <tandem/engine/cuda_handles.hpp>
 #include <tandem/engine/cuda_info.hpp>
@@ -283,6 +284,12 @@ class CudaBackend final : public Backend {
     void* memory = nullptr;
     if (hooks_.allocate != nullptr) {
       memory = hooks_.allocate(bytes, kind, hooks_.user);
+      try {
+        check_alignment(memory, fmt::format("{}, from the allocator's hook,", purpose));
+      } catch (const Error&) {
+        give_back(memory, kind);
+        throw;
+      }
     } else {
       const cudaError_t status = kind == MemoryKind::device
                                      ? cudaMalloc(&memory, bytes)

@@ -12,7 +12,8 @@ namespace tandem {
 
 /// Where device and pinned memory come from, if not from the CUDA runtime. Every byte the backend
 /// uses goes through these two, library workspaces included. `allocate` returns null if there is
-/// not enough; both are called with the backend's device current. No queued work may still use what
+/// not enough, else the address of memory that begins at a multiple of 256; any other is given back
+/// and refused. Both are called with the backend's device current. No queued work may still use what
 /// `allocate` returns: the backend's streams wait for none of the caller's.
 struct AllocatorHooks {
   void* (*allocate)(std::size_t bytes, MemoryKind kind, void* user) = nullptr;

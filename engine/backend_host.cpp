@@ -10,6 +10,7 @@
 #include <mutex>
 #include <new>
 #include <set>
+#include <tandem/engine/alignment.hpp>
 #include <tandem/engine/backend_host.hpp>
 #include <tandem/engine/error.hpp>
 #include <tandem/engine/failure.hpp>
@@ -27,7 +28,7 @@ extern "C" void __tsan_write_range(void* address, long bytes);
 namespace tandem {
 namespace {
 
-constexpr std::align_val_t kAlignment{256};
+constexpr std::align_val_t kAlignment{kMemoryAlignment};
 
 /// An event is not a latch: the ring records each event again every lap, and a wait must bind to
 /// the record that was the latest when the wait was made. So records are numbered, a wait keeps the

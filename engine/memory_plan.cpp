@@ -2,16 +2,11 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
+#include <tandem/engine/alignment.hpp>
 #include <tandem/engine/plan.hpp>
 
 namespace tandem {
 namespace {
-
-constexpr std::size_t kAlignment = 256;
-
-std::size_t aligned(std::size_t bytes) {
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
 
 /// Operations of its stage between which a scratch buffer holds something.
 struct Lifetime {
@@ -55,7 +50,7 @@ std::size_t place_scratch(const Plan& plan, int stage, std::size_t base, bool sh
   std::vector<Placed> placed;  // in order of begin
   std::size_t end = base;
   for (const std::size_t b : order) {
-    const std::size_t bytes = aligned(plan.buffers[b].bytes);
+    const std::size_t bytes = aligned_size(plan.buffers[b].bytes);
     const Lifetime life =
         lifetime_of(plan.stages[static_cast<std::size_t>(stage)], static_cast<BufferId>(b));
     std::size_t at = base;
@@ -106,7 +101,7 @@ MemoryPlan plan_memory(const Plan& plan, bool share) {
     std::size_t& end = is_pinned(plan, buffer) ? memory.pinned_bytes : memory.device_bytes;
     for (int copy = 0; copy < copies(plan, buffer); ++copy) {
       memory.offset[b].push_back(end);
-      end += aligned(buffer.bytes);
+      end += aligned_size(buffer.bytes);
     }
   }
   // Stages run side by side, so no two share scratch memory.
@@ -134,7 +129,7 @@ std::vector<MemoryPart> memory_parts(const Plan& plan, const MemoryPlan& memory)
   };
   for (const Buffer& buffer : plan.buffers) {
     const std::size_t bytes =
-        aligned(buffer.bytes) * static_cast<std::size_t>(copies(plan, buffer));
+        aligned_size(buffer.bytes) * static_cast<std::size_t>(copies(plan, buffer));
     switch (buffer.scope) {
       case Scope::persistent:
         add(buffer.name.substr(buffer.name.rfind('.') + 1), bytes, false);

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <tandem/engine/alignment.hpp>
 #include <tandem/engine/augment_draw.hpp>
 #include <tandem/engine/error.hpp>
 #include <tandem/engine/op_access.hpp>
@@ -584,12 +585,11 @@ std::int64_t conv3x3_chunk(const TensorDesc& image) noexcept {
 }
 
 std::size_t conv3x3_widened_bytes(const Operation& op, std::size_t index) noexcept {
-  constexpr std::size_t kAlignment = 256;
   const std::size_t filter = op.kind == OpKind::conv3x3_backward_weights ? 2 : 1;
   const TensorDesc& d = desc(op, index);
   const std::int64_t first = index == filter ? d.n : conv3x3_chunk(d);
   const auto bytes = static_cast<std::size_t>(first * d.h * d.w * d.c) * sizeof(float);
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  return aligned_size(bytes);
 }
 
 const OpInfo& op_info(OpKind kind) noexcept { return spec_of(kind).info; }

@@ -319,14 +319,17 @@ class CountingAllocator {
   int releases() const { return releases_; }
   int strangers() const { return strangers_; }
   std::size_t limit = ~std::size_t{0};  ///< of one allocation
+  std::size_t shift = 0;                ///< what it returns lies so far behind what CUDA gave
 
  private:
   struct Block {
     std::size_t bytes = 0;
     MemoryKind kind = MemoryKind::device;
+    void* whole = nullptr;
   };
-  void* allocate(std::size_t bytes, MemoryKind kind) {
-    if (bytes > limit) return nullptr;
+  void* allocate(std::size_t wanted, MemoryKind kind) {
+    if (wanted > limit) return nullptr;
+    const std::size_t bytes = wanted + shift;
     void* memory = nullptr;
     if (kind == MemoryKind::device) {
       TANDEM_CUDA_TRY(cudaMalloc(&memory, bytes));
@@ -338,8 +341,9 @@ class CountingAllocator {
     }
     std::lock_guard lock(mutex_);
     ++allocations_;
-    blocks_[memory] = {bytes, kind};
-    return memory;
+    void* const shifted = static_cast<std::byte*>(memory) + shift;
+    blocks_[shifted] = {wanted, kind, memory};
+    return shifted;
   }
   void release(void* memory, MemoryKind kind) {
     std::lock_guard lock(mutex_);
@@ -349,11 +353,12 @@ class CountingAllocator {
       ++strangers_;
       return;
     }
+    void* const whole = block->second.whole;
     blocks_.erase(block);
     if (kind == MemoryKind::device)
-      cudaFree(memory);
+      cudaFree(whole);
     else
-      cudaFreeHost(memory);
+      cudaFreeHost(whole);
   }
 
   mutable std::mutex mutex_;
@@ -396,6 +401,35 @@ TEST_F(CudaBackendTest, TheAllocatorHooksSeeEveryByte) {
     EXPECT_EQ(allocator.allocations(), allocator.releases());
     EXPECT_EQ(allocator.strangers(), 0) << "released what was not allocated, or as another kind";
   }
+}
+
+TEST_F(CudaBackendTest, MemoryFromTheHooksThatBeginsAnywhereIsRefusedAndReleased) {
+  CountingAllocator allocator;
+  CudaOptions options;
+  options.hooks = allocator.hooks();
+  const auto backend = make_cuda_backend(options);
+  for (const std::size_t shift : {16u, 128u}) {
+    allocator.shift = shift;
+    const auto expect_refused = [&](const char* purpose, const std::function<void()>& body) {
+      try {
+        body();
+        ADD_FAILURE() << purpose << ", shifted by " << shift << ", was taken";
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ErrorCode::usage) << error.what();
+        for (const std::string& part : {std::string(purpose), std::string("allocator's hook"),
+                                        std::to_string(shift) + " bytes behind"})
+          EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+      }
+    };
+    for (const MemoryKind kind : {MemoryKind::device, MemoryKind::pinned})
+      expect_refused("a block", [&] { Memory(*backend, 1000, kind, "a block"); });
+    expect_refused("a stream's workspace", [&] { static_cast<void>(make_stream(*backend, "q")); });
+    EXPECT_EQ(allocator.live(MemoryKind::device), 0u);
+    EXPECT_EQ(allocator.live(MemoryKind::pinned), 0u);
+  }
+  allocator.shift = 512;
+  EXPECT_NO_THROW(Memory(*backend, 1000, MemoryKind::device, "a block"));
+  EXPECT_EQ(allocator.strangers(), 0);
 }
 
 TEST_F(CudaBackendTest, MemoryFromTheHooksIsZeroFilled) {
