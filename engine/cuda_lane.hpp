@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <tandem/engine/operation.hpp>
+#include <tandem/engine/registry.hpp>
 
 // What a cudaStream_t, a cublasLtHandle_t and a cudnnHandle_t point to.
 struct CUstream_st;
@@ -24,9 +25,6 @@ struct CudaLane {
       nullptr;  ///< kLaneWorkspace bytes, 256-aligned; contents mean nothing between operations
   AlgorithmCache* algorithms = nullptr;
 };
-
-/// The same in every schedule.
-inline constexpr std::size_t kLaneWorkspace = std::size_t{64} << 20;
 
 /// Queues the operation's kernels and library calls on the lane. Throws Error or CudaError.
 void run_on_cuda(const Operation& operation, void* const* pointers, const CudaLane& lane);

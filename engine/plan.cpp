@@ -169,6 +169,7 @@ void validate(const Plan& plan) {
       if (operation.operands.size() > kMaxOperands)
         refuse(fmt::format("{} has {} operands; at most {} are allowed", where,
                            operation.operands.size(), kMaxOperands));
+      check_aliases(operation);
       for (const Operand& operand : operation.operands) {
         const Buffer& buffer = buffer_of(plan, operand, where);
         if (operand.desc.bytes() > buffer.bytes)

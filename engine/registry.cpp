@@ -14,6 +14,7 @@
 #include <tandem/engine/registry.hpp>
 #include <tandem/kernels/augment.hpp>
 #include <tandem/kernels/batch_header.hpp>
+#include <tandem/kernels/pointwise.hpp>
 #include <tandem/kernels/sgd.hpp>
 #include <tandem/kernels/softmax_xent.hpp>
 
@@ -271,9 +272,19 @@ void check_bias_forward(const Operation& op) {
   require_dims(op, 0, 1, 1, 1, desc(op, 1).c);
 }
 
+/// Of a bias's gradient: its first sums fit into what a lane of the cuda backend has for them.
+void require_bias_sums_fit(const Operation& op, std::size_t dy) {
+  const TensorDesc& d = desc(op, dy);
+  const std::size_t bytes = cuda::bias_backward_workspace_bytes(d.pixels(), d.c, size_of(d.dtype));
+  require(op, dy, bytes <= kLaneWorkspace,
+          fmt::format("so few channels that their sums take at most {} bytes; these take {}",
+                      kLaneWorkspace, bytes));
+}
+
 void check_bias_backward(const Operation& op) {
   require_float(op, 0);
   require_channels_last(op, 0);
+  require_bias_sums_fit(op, 0);
   require_type(op, 1, wide(desc(op, 0).dtype));
   require_dims(op, 1, 1, 1, 1, desc(op, 0).c);
 }
@@ -295,6 +306,7 @@ void check_bias_relu_forward(const Operation& op) { check_bias_forward(op); }
 void check_relu_bias_backward(const Operation& op) {
   check_relu_backward(op);
   require_channels_last(op, 1);
+  require_bias_sums_fit(op, 1);
   require_type(op, 2, wide(desc(op, 1).dtype));
   require_dims(op, 2, 1, 1, 1, desc(op, 1).c);
 }
@@ -594,10 +606,25 @@ std::size_t conv3x3_widened_bytes(const Operation& op, std::size_t index) noexce
 
 const OpInfo& op_info(OpKind kind) noexcept { return spec_of(kind).info; }
 
+void check_aliases(const Operation& op) {
+  if (op.kind == OpKind::callable) return;
+  for (std::size_t i = 0; i < op.operands.size(); ++i) {
+    for (std::size_t j = 0; j < i; ++j) {
+      const Operand &a = op.operands[j], &b = op.operands[i];
+      if (a.buffer < 0 || a.buffer != b.buffer) continue;
+      if (!writes(a.access) && !writes(b.access)) continue;
+      refuse(op, fmt::format("operands {} ({}) and {} ({}) are the same buffer, number {}, which "
+                             "the operation writes; required: two buffers, or reading only",
+                             j, operand_name(op, j), i, operand_name(op, i), a.buffer));
+    }
+  }
+}
+
 void check_operation(const Operation& op) {
   if (op.operands.size() > kMaxOperands) {
     refuse(op, fmt::format("{} operands, allowed at most {}", op.operands.size(), kMaxOperands));
   }
+  check_aliases(op);
   const OpSpec& spec = spec_of(op.kind);
   // These have any number of operands.
   if (op.kind == OpKind::callable || op.kind == OpKind::sgd_many) return spec.info.check(op);

@@ -23,6 +23,11 @@ struct OpInfo {
   void (*host)(const Operation&, void* const* pointers);
 };
 
+/// Bytes of scratch memory that every stream of the cuda backend has, for kernels and libraries
+/// that take no workspace operand: the same in every schedule. What needs more is refused by its
+/// check.
+inline constexpr std::size_t kLaneWorkspace = std::size_t{64} << 20;
+
 /// Thread-safe; never fails for a valid kind.
 const OpInfo& op_info(OpKind kind) noexcept;
 
@@ -35,7 +40,13 @@ std::int64_t conv3x3_chunk(const TensorDesc& image) noexcept;
 /// filter. Up to the next multiple of 256.
 std::size_t conv3x3_widened_bytes(const Operation& operation, std::size_t index) noexcept;
 
-/// check() of the operation's kind, with the number and access of the operands checked first.
+/// Refuses an operation two of whose operands are the same buffer, if it writes one of them: no
+/// body says what it makes of that, and what works in place has one operand, read and written. Not
+/// for a callable, whose author knows. Throws Error{usage} that names operation and operands.
+void check_aliases(const Operation& operation);
+
+/// check() of the operation's kind, with the number and access of the operands checked first, and
+/// that no buffer which it writes is two of its operands.
 void check_operation(const Operation& operation);
 
 }  // namespace tandem

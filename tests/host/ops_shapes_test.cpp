@@ -47,6 +47,52 @@ testing::AssertionResult refused(const Operation& op, const std::string& operand
   return result;
 }
 
+/// Every pair of operands of every kind on one buffer: allowed only where both are read.
+TEST(OpAliases, AWrittenBufferIsOneOperandOfItsOperation) {
+  int pairs = 0, allowed = 0;
+  for (int kind = 0; kind < kOpKindCount; ++kind) {
+    for (const OpCase& op_case : op_cases(static_cast<OpKind>(kind))) {
+      if (op_case.sizes.name != std::string("odd")) continue;
+      Operation op = op_case.operation;
+      for (std::size_t i = 0; i < op.operands.size(); ++i)
+        op.operands[i].buffer = static_cast<BufferId>(i);
+      EXPECT_NO_THROW(check_operation(op)) << op_case.name;
+      for (std::size_t i = 0; i < op.operands.size(); ++i) {
+        for (std::size_t j = 0; j < i; ++j) {
+          Operation aliased = op;
+          aliased.operands[i].buffer = aliased.operands[j].buffer;
+          ++pairs;
+          if (!writes(op.operands[i].access) && !writes(op.operands[j].access)) {
+            ++allowed;
+            EXPECT_NO_THROW(check_operation(aliased)) << op_case.name << ' ' << j << ' ' << i;
+            continue;
+          }
+          EXPECT_TRUE(refused(aliased)) << j << ' ' << i;
+          EXPECT_THROW(check_aliases(aliased), Error) << op_case.name;
+          aliased.kind = OpKind::callable;  // what its function makes of them is its author's
+          EXPECT_NO_THROW(check_aliases(aliased)) << op_case.name;
+        }
+      }
+    }
+  }
+  EXPECT_GT(allowed, 10);
+  EXPECT_GT(pairs - allowed, 10);
+}
+
+TEST(OpAliases, AreNamed) {
+  Operation op = op_cases(OpKind::sgd).front().operation;
+  op.operands[1].buffer = op.operands[2].buffer = 7;
+  try {
+    check_operation(op);
+    FAIL() << "dw and w are one buffer";
+  } catch (const Error& error) {
+    EXPECT_NE(
+        std::string(error.what()).find("operands 1 (dw) and 2 (w) are the same buffer, number 7"),
+        std::string::npos)
+        << error.what();
+  }
+}
+
 Layout layout_of(OpKind kind) {
   switch (kind) {
     case OpKind::conv2x2_forward:
@@ -212,6 +258,7 @@ TEST(WeightUpdate, HasACopyOnlyInBf16AndOfTheWeights) {
       if (type != DType::bf16) {
         op.operands.push_back(op.operands[3]);
         op.operands[4].access = Access::write;
+        op.operands[4].buffer = 4;
         op.operands[4].desc.dtype = DType::bf16;
       }
       change(op.operands[4].desc);
@@ -224,6 +271,35 @@ TEST(WeightUpdate, HasACopyOnlyInBf16AndOfTheWeights) {
     EXPECT_TRUE(refused(with_copy(DType::bf16, [](TensorDesc& d) { ++d.n; }), "copy"));
     EXPECT_TRUE(
         refused(with_copy(DType::bf16, [](TensorDesc& d) { d.layout = Layout::nchw; }), "copy"));
+  }
+}
+
+// The sums of a bias's gradient go into a lane's 64 MiB: one double for each channel and, of an odd
+// number of channels, for each place in a pack of 16 bytes.
+TEST(BiasBackward, TakesAsManyChannelsAsALaneHasMemoryFor) {
+  struct Case {
+    DType type;
+    std::int64_t channels;
+    bool taken;
+  };
+  constexpr std::int64_t kMost = std::int64_t{1} << 23;
+  for (const Case& c :
+       {Case{DType::f32, kMost, true}, Case{DType::f32, kMost + 4, false},
+        Case{DType::bf16, kMost, true}, Case{DType::bf16, kMost + 8, false},
+        Case{DType::f32, kMost / 4 - 1, true}, Case{DType::f32, kMost / 4 + 1, false},
+        Case{DType::bf16, kMost / 8 + 1, false}}) {
+    const TensorDesc dy{c.type, Layout::nhwc, 2, 1, 8, c.channels};
+    const TensorDesc db{DType::f32, Layout::nhwc, 1, 1, 1, c.channels};
+    Operation op;
+    op.kind = OpKind::bias_backward;
+    op.name = "tested";
+    op.operands = {{0, dy, Access::read, "dy"}, {1, db, Access::write, "db"}};
+    EXPECT_EQ(static_cast<bool>(refused(op, "dy")), !c.taken) << to_string(dy);
+    op.kind = OpKind::relu_bias_backward;
+    op.operands = {{0, dy, Access::read, "y"},
+                   {1, dy, Access::read_write, "dy"},
+                   {2, db, Access::write, "db"}};
+    EXPECT_EQ(static_cast<bool>(refused(op, "dy")), !c.taken) << to_string(dy);
   }
 }
 

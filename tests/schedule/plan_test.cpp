@@ -243,6 +243,24 @@ TEST(PlanBuilder, AppendsAWorkspaceThatTheHazardCheckSees) {
   EXPECT_EQ(operands[3].desc.bytes(), buffer.bytes);
 }
 
+// A plan that was put together by hand, or to which a workspace was added, is asked again.
+TEST(Plan, ABufferThatAnOperationWritesIsNotAnotherOperandOfIt) {
+  Plan plan = good_plan();
+  Operation copy;
+  copy.kind = OpKind::copy;
+  copy.name = "onto itself";
+  copy.operands = {{2, byte_desc(1), Access::read, "src"}, {2, byte_desc(1), Access::write, "dst"}};
+  plan.stages[1].operations.push_back(copy);
+  try {
+    validate(plan);
+    FAIL() << "a copy of a buffer onto itself";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::usage);
+    for (const char* part : {"onto itself", "src", "dst", "same buffer"})
+      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+  }
+}
+
 TEST(PlanHash, IsStableAndHasSixteenDigits) {
   const std::string hash = plan_hash(good_plan());
   EXPECT_EQ(hash.size(), 16u);
