@@ -20,25 +20,44 @@
 #include <tandem/engine/profile_source.hpp>
 #include <tandem/engine/stream.hpp>
 #include <tandem/kernels/check.hpp>
+#include <tandem/kernels/cuda_context.hpp>
 
 namespace tandem {
 namespace {
 
-/// Makes a device current, and the caller's current again at the end.
+/// A device and the context that the runtime has there.
+struct Device {
+  int index = 0;
+  CUctx_st* context = nullptr;
+};
+
+/// Makes a device current, and the caller's current again at the end. By the driver's stack of
+/// contexts: cudaSetDevice() with the caller's device would make a context there, some hundred MB
+/// of a GPU that the caller may never use.
 class [[nodiscard]] DeviceGuard {
  public:
-  explicit DeviceGuard(int device) : device_(device) {
+  explicit DeviceGuard(const Device& device) {
     TANDEM_CUDA_TRY(cudaGetDevice(&previous_));
-    if (previous_ != device_) TANDEM_CUDA_TRY(cudaSetDevice(device_));
+    if (previous_ == device.index) return;
+    push_context(device.context);
+    pushed_ = true;
   }
   ~DeviceGuard() {
-    if (previous_ != device_) cudaSetDevice(previous_);
+    if (!pushed_) return;
+    try {
+      pop_context();
+    } catch (const CudaError&) {  // at the end of the process the driver may be gone
+    }
+    // That the caller's device is as it was is promised; that it has no context is not.
+    int now = previous_;
+    if (cudaGetDevice(&now) == cudaSuccess && now != previous_) cudaSetDevice(previous_);
   }
   DeviceGuard(const DeviceGuard&) = delete;
   DeviceGuard& operator=(const DeviceGuard&) = delete;
 
  private:
-  int device_, previous_ = 0;
+  int previous_ = 0;
+  bool pushed_ = false;
 };
 
 ErrorCode code_of(const CudaError& error) {
@@ -48,7 +67,7 @@ ErrorCode code_of(const CudaError& error) {
 
 /// Runs body() with the device current; CudaError becomes Error.
 template <class Body>
-auto on_device(int device, const char* doing, Body body) {
+auto on_device(const Device& device, const char* doing, Body body) {
   try {
     const DeviceGuard guard(device);
     return body();
@@ -69,7 +88,7 @@ struct CudaStream {
 class CudaBackend final : public Backend {
  public:
   explicit CudaBackend(const CudaOptions& options)
-      : device_(options.device),
+      : device_(opened(options.device)),
         hooks_(options.hooks),
         listener_(options.listener),
         algorithms_(options.algorithms) {
@@ -268,6 +287,14 @@ class CudaBackend final : public Backend {
   static cudaEvent_t of(EventRef event) { return static_cast<cudaEvent_t>(event.id); }
   static cudaGraphExec_t of(GraphRef graph) { return static_cast<cudaGraphExec_t>(graph.id); }
 
+  static Device opened(int index) {
+    try {
+      return {index, primary_context(index)};
+    } catch (const CudaError& error) {
+      throw Error(code_of(error), fmt::format("opening the device: {}", error.what()));
+    }
+  }
+
   CudaLane lane_of(StreamRef ref) {
     const CudaStream& stream = *of(ref);
     return {stream.stream.get(), stream.cublaslt.get(), stream.cudnn.get(), stream.workspace,
@@ -335,7 +362,7 @@ class CudaBackend final : public Backend {
     }
   }
 
-  const int device_;
+  const Device device_;
   const AllocatorHooks hooks_;
   OperationListener* const listener_;
   AlgorithmCache algorithms_;

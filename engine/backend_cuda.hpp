@@ -13,8 +13,8 @@ namespace tandem {
 /// Where device and pinned memory come from, if not from the CUDA runtime. Every byte the backend
 /// uses goes through these two, library workspaces included. `allocate` returns null if there is
 /// not enough, else the address of memory that begins at a multiple of 256; any other is given back
-/// and refused. Both are called with the backend's device current. No queued work may still use what
-/// `allocate` returns: the backend's streams wait for none of the caller's.
+/// and refused. Both are called with the backend's device current. No queued work may still use
+/// what `allocate` returns: the backend's streams wait for none of the caller's.
 struct AllocatorHooks {
   void* (*allocate)(std::size_t bytes, MemoryKind kind, void* user) = nullptr;
   void (*release)(void* memory, MemoryKind kind, void* user) = nullptr;
@@ -32,7 +32,8 @@ struct CudaOptions {
 
 /// Streams are non-blocking, events untimed, each stream has its own library handles and one fixed
 /// workspace. The caller's current device and pending error are as before after every call that
-/// succeeds. Throws Error{no_device} if there is no such device or driver.
+/// succeeds, and a device of theirs that has no context gets none. Throws Error{no_device} if there
+/// is no such device or driver.
 std::unique_ptr<Backend> make_cuda_backend(const CudaOptions& options = {});
 
 /// What a CUDA backend has chosen so far: after a plan was prepared, all that it uses.

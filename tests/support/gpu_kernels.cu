@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <tandem/kernels/check.hpp>
+#include <tandem/kernels/kernel_attributes.hpp>
 #include <tandem/kernels/launch.hpp>
 #include <tandem/tests/support/gpu_kernels.hpp>
 
@@ -97,6 +98,12 @@ void count_other_than(const T* a, std::size_t count, T value, unsigned long long
                          value, differing));
 }
 
+__global__ void shared_memory_kernel(unsigned* word, unsigned value) {
+  extern __shared__ unsigned shared[];
+  shared[0] = value;
+  *word = shared[0];
+}
+
 template <class Kernel>
 void preload(Kernel kernel) {
   cudaFuncAttributes attributes;
@@ -147,6 +154,13 @@ void launch_checksum(const std::uint32_t* words, std::size_t count, unsigned lon
                      cudaStream_t stream) {
   TANDEM_CUDA_TRY(cudaMemsetAsync(sum, 0, sizeof *sum, stream));
   TANDEM_CUDA_TRY(launch(checksum_kernel, LaunchShape{64, 256}, stream, words, count, sum));
+}
+
+void launch_with_shared_memory(std::size_t shared_bytes, unsigned* word, unsigned value,
+                               cudaStream_t stream) {
+  allow_shared_memory(reinterpret_cast<const void*>(shared_memory_kernel), shared_bytes);
+  const LaunchShape shape{1, 1, static_cast<unsigned>(shared_bytes)};
+  TANDEM_CUDA_TRY(launch(shared_memory_kernel, shape, stream, word, value));
 }
 
 void preload_test_kernels() {

@@ -42,6 +42,11 @@ void launch_count_differing(const std::uint32_t* a, const std::uint32_t* b, std:
 void launch_checksum(const std::uint32_t* words, std::size_t count, unsigned long long* sum,
                      cudaStream_t stream);
 
+/// *word = value, by a kernel that asks for `shared_bytes` of dynamic shared memory, as those of
+/// ours do that need more than is granted unasked.
+void launch_with_shared_memory(std::size_t shared_bytes, unsigned* word, unsigned value,
+                               cudaStream_t stream);
+
 /// Loads every kernel of this file, so that none is loaded while a gate is closed: a lazy load
 /// behind a kernel that waits for the host would wait for it.
 void preload_test_kernels();
