@@ -20,6 +20,10 @@ namespace {
 
 constexpr int kCandidates = 24;
 
+/// How the parts of a product may be added: in the type of the sum.
+constexpr std::uint32_t kReductions =
+    CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+
 const char* name_of(Math math) { return math == Math::tf32 ? "tf32" : "strict"; }
 
 /// How a descriptor of a library is owned.
@@ -98,10 +102,8 @@ class Matmul {
           cublasLtMatmulPreferenceSetAttribute(preference.get(), what, &value, sizeof value));
     };
     const std::uint64_t workspace = kLaneWorkspace;
-    const std::uint32_t reductions =
-        CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace);
-    prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reductions);
+    prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, kReductions);
 
     std::vector<cublasLtMatmulHeuristicResult_t> results(kCandidates);
     int count = 0;
@@ -122,6 +124,30 @@ class Matmul {
           results.begin(), results.end(),
           [&](const cublasLtMatmulHeuristicResult_t& r) { return !may_drop_terms(r.algo, k); });
     return results;
+  }
+
+  /// Why an algorithm that was not asked for here cannot be taken, or nothing: the library does not
+  /// run it for this product, or it does not pass the filter of heuristics().
+  std::string refusal(const CudaLane& lane, const cublasLtMatmulAlgo_t& algorithm) const {
+    cublasLtMatmulHeuristicResult_t result{};
+    cublasStatus_t status =
+        cublasLtMatmulAlgoCheck(lane.cublaslt, description_.get(), first_.get(), second_.get(),
+                                out_.get(), out_.get(), &algorithm, &result);
+    if (status == CUBLAS_STATUS_SUCCESS) status = result.state;
+    if (status != CUBLAS_STATUS_SUCCESS)
+      return fmt::format("the library does not run it for this product ({})",
+                         cublasLtGetStatusName(status));
+    if (result.workspaceSize > kLaneWorkspace)
+      return fmt::format("it needs a workspace of {} bytes; allowed: up to {}",
+                         result.workspaceSize, kLaneWorkspace);
+    std::uint32_t reduction = 0;
+    TANDEM_CUBLAS_TRY(cublasLtMatmulAlgoConfigGetAttribute(
+        &algorithm, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, &reduction, sizeof reduction, nullptr));
+    if ((reduction & ~kReductions) != 0)
+      return fmt::format("it adds its parts with reduction scheme {}; allowed: {} and {}",
+                         reduction, static_cast<int>(CUBLASLT_REDUCTION_SCHEME_NONE),
+                         static_cast<int>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
+    return {};
   }
 
   /// With a header, which lies on the device, c is updated.
@@ -351,6 +377,10 @@ struct AlgorithmCache::Impl {
         throw Error(ErrorCode::data, fmt::format("the plan file's algorithm of '{}' is '{}'; {} "
                                                  "hexadecimal digits are required",
                                                  key, entry->second, 2 * sizeof made.algorithm));
+      if (const std::string why = made.matmul.refusal(lane, *algorithm); !why.empty())
+        throw Error(ErrorCode::data,
+                    fmt::format("the plan file's algorithm of '{}' does not fit: {}", key, why),
+                    "make the file anew: tandem tune");
       made.algorithm = *algorithm;
     } else {
       const auto results = made.matmul.heuristics(lane, problem.k);

@@ -44,8 +44,9 @@ std::string to_key(const ConvProblem& problem);
 /// first heuristic that passes the filter. The filter lets through what repeats its bits and sums
 /// as asked: for products no reduction in a type narrower than the sum; for convolutions what the
 /// library calls deterministic, in the math asked for, within the lane's workspace, without
-/// Winograd and FFT. Throws Error{run_failed} that names the problem if nothing passes.
-/// Thread-safe.
+/// Winograd and FFT. What the table has is asked for the same, and whether the library runs it for
+/// the problem: throws Error{data} that names the problem if not. Throws Error{run_failed} that
+/// names the problem if nothing passes. Thread-safe.
 class AlgorithmCache {
  public:
   explicit AlgorithmCache(AlgorithmTable table);

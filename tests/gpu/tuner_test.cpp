@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
+#include <stdexcept>
 #include <string>
 #include <tandem/engine/backend_cuda.hpp>
 #include <tandem/engine/error.hpp>
@@ -84,6 +86,50 @@ TEST_F(Tuner, EntriesOfOtherPlansAreNotChosen) {
   backend->prepare(plan);
   plain->prepare(plan);
   EXPECT_EQ(cuda_algorithms(*backend).entries, cuda_algorithms(*plain).entries);
+}
+
+// A file that was made here says of each product what the library runs for it; one that was
+// changed, or is another's under our environment, is refused by the entry.
+TEST_F(Tuner, AnAlgorithmThatDoesNotFitItsProductIsRefusedByName) {
+  const auto chosen_for = [](const Plan& plan) {
+    const auto backend = make_cuda_backend();
+    backend->prepare(plan);
+    return cuda_algorithms(*backend).entries;
+  };
+  const auto first_product = [](const std::map<std::string, std::string>& entries) {
+    const auto found = std::find_if(entries.begin(), entries.end(), [](const auto& entry) {
+      return entry.first.rfind("matmul ", 0) == 0;
+    });
+    if (found == entries.end()) throw std::runtime_error("no product");
+    return *found;
+  };
+  const Plan plan = plan_training(small_config(Precision::fp32));
+  const auto [problem, fits] = first_product(chosen_for(plan));
+  const std::string others =
+      first_product(chosen_for(plan_training(small_config(Precision::bf16)))).second;
+  struct Case {
+    std::string algorithm, why;
+  };
+  for (const Case& c :
+       {Case{std::string(fits.size(), '0'), "does not fit"}, Case{others, "does not fit"},
+        Case{fits.substr(1), "hexadecimal digits are required"},
+        Case{"x" + fits.substr(1), "hexadecimal digits are required"}}) {
+    SCOPED_TRACE(c.algorithm);
+    CudaOptions options;
+    options.algorithms.entries = {{problem, c.algorithm}};
+    const auto backend = make_cuda_backend(options);
+    try {
+      backend->prepare(plan);
+      ADD_FAILURE() << "it was taken";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::data) << error.what();
+      for (const std::string& part : {"plan file's algorithm of '" + problem + "'", c.why})
+        EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+    }
+  }
+  CudaOptions options;
+  options.algorithms.entries = {{problem, fits}};
+  EXPECT_NO_THROW(make_cuda_backend(options)->prepare(plan));
 }
 
 TEST_F(Tuner, AThrowingCallbackEndsIt) {
