@@ -249,6 +249,8 @@ class CudaBackend final : public Backend {
 
   /// Thread-local: loader threads go on waiting for events meanwhile.
   void begin_capture(StreamRef origin) override {
+    if (const char* reason = listener_ == nullptr ? nullptr : listener_->no_capture_reason())
+      throw Error(ErrorCode::run_failed, reason);
     on_device(device_, "beginning a capture", [&] {
       TANDEM_CUDA_TRY(
           cudaStreamBeginCapture(of(origin)->stream.get(), cudaStreamCaptureModeThreadLocal));

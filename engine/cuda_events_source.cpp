@@ -45,20 +45,27 @@ class EventsSource final : public ProfileSource {
     recording_.store(true, std::memory_order_relaxed);
   }
 
+  /// What cannot be read is left out of what is recorded next, too.
   void stop() override {
     recording_.store(false, std::memory_order_relaxed);
     const std::lock_guard lock(mutex_);
+    const std::vector<Timed> timed = std::exchange(timed_, {});
+    used_ = 0;
+    recorder_.drop(std::exchange(lost_, 0));
     on_device([&] {
-      for (const Timed& timed : timed_) {
-        Record record = timed.record;
-        record.begin = time_of(events_[timed.event]);
-        record.end = time_of(events_[timed.event + 1]);
+      for (const Timed& t : timed) {
+        if (!t.ended) continue;
+        Record record = t.record;
+        record.begin = time_of(events_[t.event]);
+        record.end = time_of(events_[t.event + 1]);
         recorder_.add(record);
       }
     });
-    timed_.clear();
-    used_ = 0;
-    recorder_.drop(std::exchange(lost_, 0));
+  }
+
+  /// A launch of a graph would record the events of its capture again, which then have no time.
+  const char* no_capture_reason() const noexcept override {
+    return "operations are timed with events";
   }
 
   int stream_created(std::string_view name, void* native) override {
@@ -76,7 +83,7 @@ class EventsSource final : public ProfileSource {
     try {
       if (used_ == 2 * Recorder::kMostRecords) return lose();
       while (events_.size() < used_ + 2) events_.push_back(timed_event());
-      Timed timed{describe(bound, shapes_, recorder_), used_};
+      Timed timed{describe(bound, shapes_, recorder_), used_, false};
       timed.record.lane = stream;
       TANDEM_CUDA_TRY(cudaEventRecord(events_[used_].get(), native(stream)));
       timed_.push_back(timed);
@@ -90,14 +97,20 @@ class EventsSource final : public ProfileSource {
   void end(int stream, const BoundOperation&, std::uint64_t begun) noexcept override {
     if (begun == 0) return;
     const std::lock_guard lock(mutex_);
-    // If it fails, so does reading its time, at stop().
-    cudaEventRecord(events_[begun].get(), native(stream));
+    if (begun > used_) return;  // begun before a stop()
+    try {
+      TANDEM_CUDA_TRY(cudaEventRecord(events_[begun].get(), native(stream)));
+      timed_[begun / 2].ended = true;
+    } catch (const CudaError&) {
+      lose();
+    }
   }
 
  private:
   struct Timed {
     Record record;
     std::size_t event = 0;  // and the next
+    bool ended = false;     // both were recorded
   };
 
   std::uint64_t lose() noexcept {

@@ -25,6 +25,10 @@ class OperationListener {
   virtual std::uint64_t begin(int stream, const BoundOperation& operation) noexcept = 0;
   virtual void end(int stream, const BoundOperation& operation, std::uint64_t begun) noexcept = 0;
 
+  /// Why operations that it is told of cannot be captured into a graph, or null if they can: then
+  /// begin_capture() throws that, and a scheduler goes on without graphs.
+  virtual const char* no_capture_reason() const noexcept { return nullptr; }
+
  protected:
   OperationListener() = default;
   OperationListener(const OperationListener&) = delete;

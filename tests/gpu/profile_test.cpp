@@ -74,6 +74,7 @@ class GpuProfile : public test::GpuTest {
     Recording recording;
     Parameters trained;
     std::vector<double> losses;
+    std::string no_graph_reason;
   };
 
   static CuptiLibrary cupti() { return load_cupti(std::atoi(query_cuda().runtime.c_str())); }
@@ -92,7 +93,7 @@ class GpuProfile : public test::GpuTest {
     if (source != nullptr) source->stop();
     segmenter.train(10, 2);
     return {segmenter.trainer().scheduler().plan(), recorder.take(), segmenter.trainer().trained(),
-            segmenter.losses()};
+            segmenter.losses(), segmenter.trainer().scheduler().no_graph_reason()};
   }
 
   /// Every operation of the recorded steps was seen, in its stage, and nothing of other steps.
@@ -177,6 +178,16 @@ TEST_F(GpuProfile, EventsSeeEveryOperationOnce) {
     EXPECT_GT(summary.kernel_busy_percent(), 0);
     for (const Record& record : seen.recording.records) EXPECT_NE(record.shapes, 0u);
   }
+}
+
+TEST_F(GpuProfile, WhatIsTimedWithEventsIsNotCaptured) {
+  Recorder recorder({"copy", "encode", "train"});
+  const auto source = make_cuda_events_source(0, recorder, false);
+  const Seen seen = train(Schedule::graph, recorder, source.get());
+  EXPECT_EQ(seen.no_graph_reason, "operations are timed with events");
+  for (const auto& [operation, count] : check(seen, Schedule::graph))
+    EXPECT_EQ(count, 1) << operation;
+  EXPECT_EQ(seen.recording.dropped, 0u);
 }
 
 TEST_F(GpuProfile, IsSeenWithoutAChangeOfItsBits) {
