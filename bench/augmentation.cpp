@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <tandem/engine/error.hpp>
 
 namespace tandem::program {
@@ -43,8 +44,11 @@ void set_channels(const char* option, const std::vector<double>& values, float* 
 void set_normalisation(const AugmentChoice& choice, AugmentSpec& spec) {
   set_channels("--mean", choice.mean, spec.mean);
   set_channels("--std", choice.deviation, spec.deviation);
-  if (std::count(std::begin(spec.deviation), std::end(spec.deviation), 0.0f) > 0)
-    throw Error(ErrorCode::usage, "--std is 0; allowed: any other number");
+  for (const float deviation : spec.deviation)
+    if (std::fabs(deviation) < kMinDeviation)
+      throw Error(ErrorCode::usage,
+                  fmt::format("--std is {}; allowed: {} to {}, and the same below 0", deviation,
+                              kMinDeviation, kMaxDeviation));
 }
 
 }  // namespace

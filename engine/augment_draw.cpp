@@ -161,8 +161,10 @@ void check_augment(const AugmentSpec& spec) {
   for (int c = 0; c < kAugmentChannels; ++c) {
     check_finite(fmt::format("mean[{}]", c), static_cast<double>(spec.mean[c]));
     check_finite(fmt::format("deviation[{}]", c), static_cast<double>(spec.deviation[c]));
-    if (spec.deviation[c] == 0) {
-      refuse(fmt::format("deviation[{}] is 0; any other number is allowed", c));
+    const float size = std::fabs(spec.deviation[c]);
+    if (size < kMinDeviation || size > kMaxDeviation) {
+      refuse(fmt::format("deviation[{}] is {}; the allowed range is {} to {}, and the same below 0",
+                         c, spec.deviation[c], kMinDeviation, kMaxDeviation));
     }
   }
 }

@@ -8,10 +8,15 @@
 
 namespace tandem {
 
+/// How large a deviation may be, whatever its sign. Nearer to 0 its reciprocal, with which the GPU
+/// divides, is no finite number, and long before that no picture needs it.
+inline constexpr float kMinDeviation = 1e-6f, kMaxDeviation = 1e6f;
+
 /// Throws Error{usage} that names the member, its value and the allowed range: sizes below 1 or
 /// above 8192, a crop larger than the padded picture, an even or too large kernel, a radius that
 /// `reflect` has no pixels for (the result must have more pixels than the radius in each
-/// direction), a deviation of 0, a fill outside 0 .. 255, values that are not finite.
+/// direction), a deviation outside the range above, a fill outside 0 .. 255, values that are not
+/// finite.
 void check_augment(const AugmentSpec& spec);
 
 /// What the parameters are drawn from; all uniform. Parts that the spec or the ranges switch off

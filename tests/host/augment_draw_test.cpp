@@ -95,8 +95,19 @@ TEST(AugmentChecks, ValuesOutsideTheirRange) {
   refused({"scale is nan", "finite"}, [](AugmentSpec& s) { s.scale = kNaN; });
   refused({"mean[1] is inf", "finite"}, [](AugmentSpec& s) { s.mean[1] = kInfinity; });
   refused({"deviation[2] is nan", "finite"}, [](AugmentSpec& s) { s.deviation[2] = kNaN; });
-  refused({"deviation[0] is 0"}, [](AugmentSpec& s) { s.deviation[0] = 0; });
-  refused({"deviation[1] is 0"}, [](AugmentSpec& s) { s.deviation[1] = -0.0f; });
+  refused({"deviation[0] is 0", "1e-06 to "}, [](AugmentSpec& s) { s.deviation[0] = 0; });
+  refused({"deviation[1] is -0", "1e-06 to "}, [](AugmentSpec& s) { s.deviation[1] = -0.0f; });
+  for (const float size : {1e-39f, std::numeric_limits<float>::min(), 9e-7f, 1.1e6f, 1e38f}) {
+    for (const float sign : {1.0f, -1.0f}) {
+      refused({"deviation[1] is ", "1e-06 to "},
+              [&](AugmentSpec& s) { s.deviation[1] = sign * size; });
+    }
+  }
+  for (const float size : {kMinDeviation, -kMinDeviation, kMaxDeviation, -kMaxDeviation, 0.225f}) {
+    AugmentSpec spec = good();
+    spec.deviation[2] = size;
+    check_augment(spec);
+  }
   refused({"rotation is 7", "nearest"},
           [](AugmentSpec& s) { s.rotation = static_cast<Interpolation>(7); });
   refused({"border is 4", "reflect"}, [](AugmentSpec& s) { s.border = static_cast<Border>(4); });

@@ -1297,7 +1297,8 @@ for line in sys.stdin:
                 ("--flip", 1.5, ["0 to 1"]), ("--blur-taps", 4, ["4", "odd"]), ("--blur-taps", 17, ["15"]),
                 ("--sigma", 1, ["--sigma has 1 value"]), ("--sigma", "2,1", ["2", "1"]), ("--sigma", "0,1", ["'0'"]),
                 ("--sigma", "1,nan", ["'nan'"]), ("--mean", "1,2", ["--mean has 2 values", "1, or 3"]),
-                ("--std", "0", ["--std is 0"]), ("--fill", 256, ["0 to 255"]), ("--padding", -1, ["'-1'"]),
+                ("--std", "0", ["--std is 0", "1e-06"]), ("--std", "1e-39", ["--std is 1e-39", "1e-06"]),
+                ("--fill", 256, ["0 to 255"]), ("--padding", -1, ["'-1'"]),
                 ("--border", "mirror", ["reflect, constant, symmetric, replicate"])):
             self.refuse(2, words, *self.classify("--augment", "gpu", f"{option}={value}"))
 
