@@ -53,17 +53,26 @@ class Source final : public ProfileSource {
       : cupti_(cupti), recorder_(recorder), shapes_(shapes) {}
 
   ~Source() override {
+    if (recording_.exchange(false)) {  // nobody called stop(): the next source gets none of it
+      cupti_.flush(kForced);
+      disable();
+    }
     if (subscriber_ != nullptr) cupti_.unsubscribe(subscriber_);
-    Source* me = this;
-    active.compare_exchange_strong(me, nullptr);
+    // A buffer may be handed over in a thread of CUPTI's at any time, also now. Not before the call
+    // above: that may wait for such a thread, which would wait for this one.
+    const std::lock_guard lock(reading);
+    if (active == this) active = nullptr;
   }
 
   /// Why it cannot be used, or nothing.
   std::string open() {
     if (std::getenv("CUDA_INJECTION64_PATH") != nullptr)
       return "another tool uses it (CUDA_INJECTION64_PATH is set)";
-    Source* nobody = nullptr;
-    if (!active.compare_exchange_strong(nobody, this)) return "it is in use by this process";
+    {
+      const std::lock_guard lock(reading);
+      if (active != nullptr) return "it is in use by this process";
+      active = this;
+    }
     // Also how another tool is found out about: there is room for one subscriber.
     std::string reason =
         refusal("cuptiSubscribe", cupti_.subscribe(&subscriber_, as_pointer(ignore), nullptr));
@@ -122,7 +131,8 @@ class Source final : public ProfileSource {
   }
 
  private:
-  static inline std::atomic<Source*> active{nullptr};  // CUPTI's callbacks have no other way here
+  static inline std::mutex reading;        // taken before mutex_, and while a source reads a buffer
+  static inline Source* active = nullptr;  // CUPTI's callbacks have no other way here
 
   static void ignore(void*, int, std::uint32_t, const void*) {}
   static void* as_pointer(void (*function)(void*, int, std::uint32_t, const void*)) {
@@ -137,7 +147,10 @@ class Source final : public ProfileSource {
 
   static void buffer_full(void* context, std::uint32_t stream, std::uint8_t* buffer, std::size_t,
                           std::size_t valid) {
-    if (Source* const source = active.load()) source->read(context, stream, buffer, valid);
+    {
+      const std::lock_guard lock(reading);
+      if (active != nullptr) active->read(context, stream, buffer, valid);
+    }
     std::free(buffer);
   }
 

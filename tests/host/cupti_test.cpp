@@ -5,13 +5,17 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
 #include <tandem/engine/cupti.hpp>
 #include <tandem/tests/support/files.hpp>
+#include <tandem/tests/support/gate.hpp>
+#include <thread>
 #include <vector>
 
 namespace tandem {
@@ -34,6 +38,9 @@ struct FakeCupti {
   std::vector<std::uint64_t> ids, open_ids;  // all that were pushed; those that are not popped
   std::vector<Bytes> records;
   std::size_t lost = 0, read = 0;
+  testing::Counter unsubscribed;
+  std::function<void()> reading;  // called when a buffer is about to be read, and has been
+  std::function<void()> has_read;
 
   template <class T>
   static void set(Bytes& record, std::size_t at, T value) {
@@ -90,7 +97,11 @@ CuptiLibrary fake_library() {
     *subscriber = fake;
     return 0;
   };
-  f.unsubscribe = [](void*) { return --fake->subscribers, 0; };
+  f.unsubscribe = [](void*) {
+    --fake->subscribers;
+    fake->unsubscribed.add();
+    return 0;
+  };
   f.callbacks = [](CuptiFunctions::RequestBuffer request, CuptiFunctions::BufferFull full) {
     fake->request = request;
     fake->full = full;
@@ -118,12 +129,14 @@ CuptiLibrary fake_library() {
     return 0;
   };
   f.next = [](std::uint8_t* buffer, std::size_t valid, void** record) {
+    if (fake->reading) fake->reading();
     if (fake->read == valid) return FakeCupti::kEnd;
     *record = buffer + fake->read;
     fake->read += FakeCupti::kRecordBytes;
     return 0;
   };
   f.lost = [](void*, std::uint32_t, std::size_t* records) {
+    if (fake->has_read) fake->has_read();
     *records = std::exchange(fake->lost, 0);
     return 0;
   };
@@ -285,6 +298,51 @@ TEST_F(Cupti, IsLeftToAnotherTool) {
   EXPECT_EQ(cupti.subscribers, 0);
 
   EXPECT_NE(make_cupti_source(fake_library(), recorder, false).source, nullptr);  // free again
+}
+
+// CUPTI hands a buffer over in a thread of its own, whenever it likes.
+TEST_F(Cupti, ItsEndWaitsForABufferThatIsBeingRead) {
+  CuptiSource made = make_cupti_source(fake_library(), recorder, false);
+  ASSERT_NE(made.source, nullptr);
+  std::uint8_t* buffer = nullptr;
+  std::size_t size = 0, most = 0;
+  cupti.request(&buffer, &size, &most);
+  testing::Gate gate;
+  std::atomic<int> events{0}, read_as{0}, ended_as{0};
+  cupti.reading = [&] { gate.pass(); };
+  cupti.has_read = [&] { read_as = ++events; };
+  std::thread of_cupti([&] { cupti.full(nullptr, 0, buffer, size, 0); });
+  gate.wait_arrived();
+  std::thread ender([&] {
+    made.source.reset();
+    ended_as = ++events;
+  });
+  cupti.unsubscribed.wait_for(1);  // all that is left of the end is to wait
+  gate.open();
+  ender.join();
+  of_cupti.join();
+  EXPECT_EQ(read_as, 1);
+  EXPECT_EQ(ended_as, 2) << "the source ended while a buffer of its own was read";
+
+  cupti.reading = cupti.has_read = {};
+  cupti.request(&buffer, &size, &most);
+  cupti.full(nullptr, 0, buffer, size, 0);  // too late: nobody reads it, and it is freed
+  EXPECT_EQ(events, 2);
+}
+
+TEST_F(Cupti, AnEndWithoutAStopLeavesNothingToTheNextSource) {
+  CuptiSource first = make_cupti_source(fake_library(), recorder, false);
+  ASSERT_NE(first.source, nullptr);
+  first.source->start();
+  cupti.kernel(9, 10, 20, "k");
+  first.source.reset();
+  EXPECT_TRUE(cupti.enabled.empty());
+  EXPECT_TRUE(cupti.records.empty()) << "they were not asked for";
+  const CuptiSource next = make_cupti_source(fake_library(), recorder, false);
+  ASSERT_NE(next.source, nullptr);
+  next.source->start();
+  next.source->stop();
+  EXPECT_TRUE(recorder.take().records.empty());
 }
 
 TEST_F(Cupti, OneAtATime) {
