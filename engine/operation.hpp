@@ -73,7 +73,8 @@ enum class OpKind : std::uint8_t {
   relu_bias_backward,  ///< y r, dy rw, db w. relu_backward, then bias_backward of the new dy.
   /// header r, x r, dy r, w rw (gradients' type), [copy w, if x is bf16]. w = keep * w - lr / count
   /// * (what the backward_weights of the same name makes of x and dy): its update by SGD in one
-  /// product, and the cast of w to its copy.
+  /// product, and the cast of w to its copy. Without a valid label w keeps its bits where x is
+  /// finite: the product is made all the same, and 0 times what is not finite is NaN.
   conv1x1_update,
   conv2x2_update,
   tconv2x2_update,
