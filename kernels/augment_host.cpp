@@ -26,36 +26,41 @@ struct Picture {
   const T* pixel(int y, int x) const { return const_cast<Picture*>(this)->pixel(y, x); }
 };
 
-/// The crop of a picture padded by `fill`, flipped.
+/// Row `row` of the crop of a picture padded by `fill`, flipped.
+template <class T>
+void crop_row(const AugmentSpec& spec, const AugmentDraw& draw, const std::uint8_t* x, int row,
+              T* to) {
+  const auto in_h = static_cast<int>(spec.in_h), in_w = static_cast<int>(spec.in_w);
+  const auto padding = static_cast<int>(spec.padding), crop_w = static_cast<int>(spec.crop_w);
+  for (int column = 0; column < crop_w; ++column, to += kChannels) {
+    const PixelIndex source = {draw.crop_x + flipped(draw.flip, column, crop_w) - padding,
+                               draw.crop_y + row - padding};
+    if (is_inside(source, in_w, in_h)) {
+      std::copy_n(x + (std::int64_t{source.y} * in_w + source.x) * kChannels, kChannels, to);
+    } else {
+      std::fill_n(to, kChannels, static_cast<T>(spec.fill));
+    }
+  }
+}
+
 template <class T>
 Picture<T> crop(const AugmentSpec& spec, const AugmentDraw& draw, const std::uint8_t* x) {
   Picture<T> y(spec.crop_h, spec.crop_w);
-  const auto in_h = static_cast<int>(spec.in_h), in_w = static_cast<int>(spec.in_w);
-  const auto padding = static_cast<int>(spec.padding);
-  for (int row = 0; row < y.h; ++row) {
-    for (int column = 0; column < y.w; ++column) {
-      const PixelIndex source = {draw.crop_x + flipped(draw.flip, column, y.w) - padding,
-                                 draw.crop_y + row - padding};
-      T* to = y.pixel(row, column);
-      if (is_inside(source, in_w, in_h)) {
-        std::copy_n(x + (std::int64_t{source.y} * in_w + source.x) * kChannels, kChannels, to);
-      } else {
-        std::fill_n(to, kChannels, static_cast<T>(spec.fill));
-      }
-    }
-  }
+  for (int row = 0; row < y.h; ++row) crop_row(spec, draw, x, row, y.pixel(row, 0));
   return y;
 }
 
-/// Along x, then along y.
+/// The crop, resized along x, then along y. Of a large crop one row is held at a time.
 template <class T>
-Picture<T> resize(const AugmentSpec& spec, const void* tables, const Picture<T>& x) {
+Picture<T> resized_crop(const AugmentSpec& spec, const void* tables, const AugmentDraw& draw,
+                        const std::uint8_t* x) {
   const ResizeAxis along_x = resize_axis_x(spec, tables), along_y = resize_axis_y(spec, tables);
-  Picture<T> wide(x.h, spec.out_w), y(spec.out_h, spec.out_w);
+  Picture<T> cropped(1, spec.crop_w), wide(spec.crop_h, spec.out_w), y(spec.out_h, spec.out_w);
   for (int row = 0; row < wide.h; ++row) {
+    crop_row(spec, draw, x, row, cropped.pixel(0, 0));
     for (int column = 0; column < wide.w; ++column) {
       const ResizeSpan span = along_x.span[column];
-      const T* from = x.pixel(row, span.first);
+      const T* from = cropped.pixel(0, span.first);
       for (int c = 0; c < kChannels; ++c) {
         wide.pixel(row, column)[c] =
             weighted_sum<T>(along_x.weights + std::int64_t{column} * along_x.taps, span.count,
@@ -166,8 +171,9 @@ void augment(const AugmentSpec& spec, const void* tables, std::int64_t n, const 
   const ImageShape shape = {n, spec.out_h, spec.out_w, kChannels};
   for (std::int64_t image = 0; image < n; ++image) {
     const AugmentDraw& draw = draws[image];
-    Picture<Value> picture = crop<Value>(spec, draw, x + image * spec.in_h * spec.in_w * kChannels);
-    if (resizes(spec)) picture = resize(spec, tables, picture);
+    const std::uint8_t* pixels = x + image * spec.in_h * spec.in_w * kChannels;
+    Picture<Value> picture = resizes(spec) ? resized_crop<Value>(spec, tables, draw, pixels)
+                                           : crop<Value>(spec, draw, pixels);
     if (spec.rotate && draw.turn != Turn::none) picture = rotate(spec, draw, picture);
     if (spec.blur_taps > 0) picture = blur(spec, draw, picture);
     normalise_to(spec, picture, shape, order, image, y);
