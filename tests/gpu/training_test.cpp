@@ -18,6 +18,7 @@
 #include <tandem/tests/support/gpu_guard.hpp>
 #include <tandem/tests/support/gpu_hooks.hpp>
 #include <tandem/tests/support/gpu_segmenter.hpp>
+#include <tandem/tests/support/training_checks.hpp>
 #include <vector>
 
 namespace tandem::test {
@@ -45,17 +46,6 @@ std::string differences(const std::vector<double>& a, const std::vector<double>&
   for (std::size_t i = 0; i < a.size(); ++i)
     if (!(a[i] == b[i])) return fmt::format("loss {}: {} and {}", i, a[i], b[i]);
   return "";
-}
-
-/// An equality of two runs means something only if the weights have moved.
-void expect_moved(const Parameters& start, const Parameters& weights) {
-  for (std::size_t t = 0; t < start.size(); ++t) {
-    std::size_t changed = 0;
-    for (std::size_t i = 0; i < start[t].data.size(); ++i)
-      changed += weights[t].data[i] != start[t].data[i];
-    EXPECT_GE(2 * changed, start[t].data.size())
-        << start[t].name << ": only " << changed << " values have changed";
-  }
 }
 
 // --- the headline ---

@@ -9,6 +9,7 @@
 #include <tandem/tests/support/capturing_backend.hpp>
 #include <tandem/tests/support/small_classifier.hpp>
 #include <tandem/tests/support/small_segmenter.hpp>
+#include <tandem/tests/support/training_checks.hpp>
 
 namespace tandem::test {
 namespace {
@@ -25,16 +26,7 @@ Outcome train(const EngineConfig& config, int steps) {
   return {classifier.losses(), classifier.start(), classifier.trainer().trained()};
 }
 
-/// The equality means something only if the weights have moved, and not to NaN.
-void expect_moved(const Outcome& outcome) {
-  for (std::size_t t = 0; t < outcome.start.size(); ++t) {
-    std::size_t changed = 0;
-    for (std::size_t i = 0; i < outcome.start[t].data.size(); ++i)
-      changed += outcome.weights[t].data[i] != outcome.start[t].data[i];
-    EXPECT_GE(2 * changed, outcome.start[t].data.size())
-        << outcome.start[t].name << ": " << changed;
-  }
-}
+void expect_moved(const Outcome& outcome) { test::expect_moved(outcome.start, outcome.weights); }
 
 TEST(ClassifierEquality, SerialAndOverlapGiveTheSameBits) {
   constexpr int kSteps = 200;

@@ -10,7 +10,9 @@
 #include <tandem/engine/fuse.hpp>
 #include <tandem/engine/hazards.hpp>
 #include <tandem/engine/registry.hpp>
+#include <tandem/tests/support/gpu_classifier.hpp>
 #include <tandem/tests/support/small_segmenter.hpp>
+#include <tandem/tests/support/training_checks.hpp>
 
 namespace tandem::test {
 namespace {
@@ -267,13 +269,43 @@ TEST(Fuse, MovesTheWeightsAlike) {
     SmallSegmenter plain(*backend, config({})), fused(*backend, config(kFuseAll));
     plain.train(0, steps);
     fused.train(0, steps);
-    const double bound = precision == Precision::bf16 ? 5e-2 : 1e-3;
     const Parameters a = fused.trainer().trained(), b = plain.trainer().trained();
-    for (std::size_t t = 0; t < a.size(); ++t)
-      EXPECT_LE(update_error(a[t], b[t], plain.trained_start()[t]), bound) << a[t].name;
+    expect_moved_alike(plain.trained_start(), b, a, fused_bound(precision));
     EXPECT_FALSE(same_bits(a, b)) << "nothing was fused";
     EXPECT_THROW(fused.trainer().gradients(), Error);
   }
+}
+
+class FuseHeavy : public ::testing::TestWithParam<Precision> {};
+INSTANTIATE_TEST_SUITE_P(Precisions, FuseHeavy, ::testing::Values(Precision::fp32, Precision::bf16),
+                         [](const auto& tested) { return name_of(tested.param); });
+
+// As a GPU runs it unless it is told otherwise, beside the plain plan in one stream.
+TEST_P(FuseHeavy, TheClassifierMovesAlikeOverAThousandSteps) {
+#if defined(TANDEM_THREAD_SANITIZER) || defined(TANDEM_ADDRESS_SANITIZER)
+  constexpr int kSteps = 40;  // the others do the same
+#else
+  constexpr int kSteps = 1000;
+#endif
+  // Three pictures: a count that does not divide exactly, so that the roundings differ.
+  const auto config = [](Schedule schedule) {
+    EngineConfig made = still_classifier_config(32, 3, GetParam(), schedule);
+    made.momentum = false;
+    return made;
+  };
+  const Parameters start = make_parameters(classifier(32, kSmallClasses), 0, 0);
+  const auto backend = make_host_backend();
+  StillClassifier plain(*backend, config(Schedule::serial), start, StillClassifier::kSlowRate);
+  plain.train(kSteps);
+  EngineConfig as_on_a_gpu = config(Schedule::overlap);
+  as_on_a_gpu.fuse = kFuseAll;
+  as_on_a_gpu.scheduler.side_lanes = true;
+  StillClassifier fused(*backend, as_on_a_gpu, start, StillClassifier::kSlowRate);
+  fused.train(kSteps);
+  const Parameters a = fused.trainer().trained(), b = plain.trainer().trained();
+  const double worst = expect_moved_alike(start, b, a, fused_bound(GetParam()));
+  RecordProperty("worst_update_error", std::to_string(worst));
+  EXPECT_FALSE(same_bits(a, b)) << "nothing was fused";
 }
 
 TEST(Fuse, WeightDecayIsPartOfAnUpdate) {

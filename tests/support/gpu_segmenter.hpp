@@ -58,12 +58,13 @@ class StillSegmenter {
  public:
   static constexpr float kRate = 0.05f, kMomentum = 0.9f;
 
-  StillSegmenter(Backend& backend, const EngineConfig& config, const StartValues& start)
+  StillSegmenter(Backend& backend, const EngineConfig& config, const StartValues& start,
+                 float rate = kRate)
       : start_(start), trainer_(backend, config, [this](const StepResult& result) {
           results_.push_back(result);
           losses_.push_back(result.loss);
         }) {
-    fill_still_inputs(trainer_, config, kRate, kMomentum);
+    fill_still_inputs(trainer_, config, rate, kMomentum);
     trainer_.set_frozen(start_.frozen);
     trainer_.set_trained(start_.trained);
   }
