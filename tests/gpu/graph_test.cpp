@@ -11,6 +11,7 @@
 #include <tandem/kernels/check.hpp>
 #include <tandem/tests/support/gpu_guard.hpp>
 #include <tandem/tests/support/gpu_segmenter.hpp>
+#include <tandem/tests/support/short_epochs.hpp>
 
 namespace tandem::test {
 namespace {
@@ -56,6 +57,20 @@ TEST_F(GraphOnCuda, GivesTheBitsOfSerial) {
     SCOPED_TRACE(name_of(precision));
     expect_equal(train(*cuda_, still_config(32, 4, precision, Schedule::serial), start, 100),
                  train(*cuda_, still_config(32, 4, precision, Schedule::graph), start, 100));
+  }
+}
+
+// The count of labels comes with the header, so a captured tick trains on a short batch too.
+TEST_F(GraphOnCuda, ShortLastBatchesKeepTheBits) {
+  for (const Precision precision : kPrecisions) {
+    SCOPED_TRACE(name_of(precision));
+    const EngineConfig segmenter = still_config(32, 4, precision, Schedule::graph);
+    const StartValues start(segmenter);
+    expect_short_batches_keep_the_bits(*cuda_, segmenter, start.frozen, start.trained);
+    EngineConfig classifier = small_classifier_config(Schedule::graph);
+    classifier.precision = precision;
+    expect_short_batches_keep_the_bits(*cuda_, classifier, {},
+                                       make_parameters(classifier.trained, 0, 0));
   }
 }
 

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <tandem/engine/backend_host.hpp>
 #include <tandem/tests/support/capturing_backend.hpp>
+#include <tandem/tests/support/short_epochs.hpp>
 #include <tandem/tests/support/small_segmenter.hpp>
 
 namespace tandem::test {
@@ -104,6 +105,22 @@ TEST_P(GraphSchedule, AFailureOfBeforeIsNotTakenForOneOfTheCapture) {
     EXPECT_STREQ(error.what(), "a copy went wrong");
   }
   EXPECT_EQ(segmenter.trainer().scheduler().no_graph_reason(), "");
+}
+
+// The count of labels comes with the header, so a captured tick trains on a short batch too.
+TEST(GraphScheduleOnTheHost, ShortLastBatchesKeepTheBits) {
+  const auto host = make_host_backend();
+  CapturingBackend backend(*host);
+  const EngineConfig segmenter = config_of(Schedule::graph);
+  expect_short_batches_keep_the_bits(backend, segmenter, make_parameters(segmenter.frozen, 0, 0),
+                                     make_parameters(segmenter.trained, 0, 6));
+  const EngineConfig classifier = small_classifier_config(Schedule::graph);
+  for (const Precision precision : {Precision::fp32, Precision::bf16}) {
+    EngineConfig config = classifier;
+    config.precision = precision;
+    expect_short_batches_keep_the_bits(backend, config, {},
+                                       make_parameters(classifier.trained, 0, 0));
+  }
 }
 
 TEST(GraphScheduleOnTheHost, SaysThatThereAreNoGraphs) {
