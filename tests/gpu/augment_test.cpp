@@ -372,6 +372,29 @@ TEST_F(Augment, ABatchOfNothing) {
                                       nothing, nullptr, stream.get()));
 }
 
+// The short forms of AugmentLarge, for the sanitizers.
+TEST_F(Augment, BatchOf300SmallPictures) {
+  const AugmentSpec spec = whole(10, 6, 8, 3);
+  Random random(13);
+  expect_twin<float>(spec, any_draws(spec, 300, random));
+}
+
+TEST_F(Augment, PublishedShapeOfOnePicture) {
+  const AugmentSpec spec = whole(256, 128, 256, 7);
+  Random random(14);
+  expect_twin<float>(spec, any_draws(spec, 1, random));
+  expect_twin<bf16>(spec, any_draws(spec, 1, random));
+}
+
+TEST_F(Augment, SeveralTilesASide) {
+  AugmentSpec spec = whole(200, 140, 1, 15);
+  spec.out_h = 131;
+  spec.out_w = 257;
+  spec.border = Border::constant;
+  Random random(15);
+  expect_twin<float>(spec, any_draws(spec, 1, random));
+}
+
 TEST_F(AugmentLarge, BatchOf300) {
   const AugmentSpec spec = whole(48, 30, 64, 7);
   Random random(13);

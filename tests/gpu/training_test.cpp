@@ -12,6 +12,7 @@
 #include <string>
 #include <tandem/engine/backend_cuda.hpp>
 #include <tandem/engine/error.hpp>
+#include <tandem/engine/fuse.hpp>
 #include <tandem/models/parameters.hpp>
 #include <tandem/tests/support/gpu_classifier.hpp>
 #include <tandem/tests/support/gpu_gate.hpp>
@@ -180,6 +181,34 @@ TEST_P(ClassifierOnCuda, WhoAugmentsDoesNotMatter) {
   EXPECT_EQ(differences(fused, plain), "") << "one kernel and one a part";
   EXPECT_EQ(differences(fused_losses, worker_losses), "") << "the GPU and the workers";
   EXPECT_EQ(differences(fused, workers), "") << "the GPU and the workers";
+}
+
+/// The short form of ClassifierHeavy, for the sanitizers; with everything fused besides.
+TEST_P(ClassifierOnCuda, SchedulesGiveTheSameBits) {
+  constexpr int kSteps = 12;
+  const auto cuda = make_cuda_backend();
+  for (const FuseOptions& fuse : {FuseOptions{}, kFuseAll}) {
+    SCOPED_TRACE(fuse.any() ? "fused" : "plain");
+    std::vector<double> losses;
+    Parameters weights;
+    for (const Schedule schedule : {Schedule::serial, Schedule::overlap, Schedule::graph}) {
+      EngineConfig config = small_classifier_config(schedule);
+      config.precision = GetParam();
+      config.fuse = fuse;
+      config.momentum = !fuse.any();  // so that updates are fused too
+      config.scheduler.side_lanes = fuse.any();
+      SmallClassifier classifier(*cuda, config);
+      classifier.train(0, kSteps);
+      if (schedule == Schedule::serial) {
+        losses = classifier.losses();
+        weights = classifier.trainer().trained();
+        ASSERT_EQ(losses.size(), static_cast<std::size_t>(kSteps));
+        expect_moved(classifier.start(), weights);
+      }
+      EXPECT_EQ(differences(losses, classifier.losses()), "") << name_of(schedule);
+      EXPECT_EQ(differences(weights, classifier.trainer().trained()), "") << name_of(schedule);
+    }
+  }
 }
 
 // --- small networks from here on ---
