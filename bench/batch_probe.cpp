@@ -67,12 +67,13 @@ std::size_t TrainingProbe::predict_bytes(std::int64_t batch) {
   return bytes;
 }
 
-BatchTrial TrainingProbe::run(std::int64_t batch, std::int64_t warmup, std::int64_t steps) {
-  return run_as(job_.config.scheduler.schedule, batch, warmup, steps, nullptr);
+BatchTrial TrainingProbe::run(std::int64_t batch, std::int64_t warmup, std::int64_t steps,
+                              double seconds) {
+  return run_as(job_.config.scheduler.schedule, batch, warmup, steps, seconds, nullptr);
 }
 
 BatchTrial TrainingProbe::run_as(Schedule schedule, std::int64_t batch, std::int64_t warmup,
-                                 std::int64_t steps, StageSeconds* stages) try {
+                                 std::int64_t steps, double seconds, StageSeconds* stages) try {
   on_trial_(batch);
   EngineConfig config = config_for(batch);
   config.scheduler.schedule = schedule;
@@ -87,17 +88,23 @@ BatchTrial TrainingProbe::run_as(Schedule schedule, std::int64_t batch, std::int
   LoaderOptions loader = job_.loader;
   loader.batch = batch;
   if (config.input_memory == MemoryKind::device) fill_inputs(trainer, config, job_.data, loader);
-  // The host hears of a step when it issues the one `window` later; with as many steps behind the
-  // measured ones, every measured step is heard of equally late.
-  loader.steps = static_cast<std::uint64_t>(warmup + steps + trainer.scheduler().plan().window());
+  // The host hears of a step when it issues a later one. The trial ends when it has heard of
+  // enough, so that every measured step is heard of equally late, with others under way behind it.
+  loader.steps = std::uint64_t{1} << 40;  // more than there will be
+  const auto between = [&times](std::size_t from, std::size_t to) {
+    return std::chrono::duration<double>(times[to] - times[from]).count();
+  };
+  const auto first = static_cast<std::size_t>(warmup);
+  std::size_t last = 0;
+  const auto goes_on = [&] {
+    last = times.size() - 1;
+    return last < first + static_cast<std::size_t>(steps) || between(first, last) < seconds;
+  };
   times.push_back(Clock::now());
-  run_steps(trainer, config, job_.data, loader, check_interrupt);
+  run_steps(trainer, config, job_.data, loader, check_interrupt, {}, goes_on);
 
   BatchTrial trial;
-  const auto first = static_cast<std::size_t>(warmup);
-  for (std::size_t i = first; i < first + static_cast<std::size_t>(steps) && i + 1 < times.size();
-       ++i)
-    trial.step_seconds.push_back(std::chrono::duration<double>(times[i + 1] - times[i]).count());
+  for (std::size_t i = first; i < last; ++i) trial.step_seconds.push_back(between(i, i + 1));
   // On a GPU what is gone, with what the libraries took; the host's figure is everybody's.
   const std::size_t free_after = device_.is_cuda() ? free_memory(device_) : 0;
   trial.bytes = device_.is_cuda()
@@ -110,11 +117,12 @@ BatchTrial TrainingProbe::run_as(Schedule schedule, std::int64_t batch, std::int
 }
 
 OverlapSeen TrainingProbe::see_overlap(std::int64_t batch, std::int64_t warmup, std::int64_t steps,
-                                       std::int64_t repeats, std::optional<double> own) {
+                                       double seconds, std::int64_t repeats,
+                                       std::optional<double> own) {
   const bool overlaps = job_.config.scheduler.schedule != Schedule::serial;
   OverlapSeen seen;
   const auto seconds_a_step = [&](Schedule schedule, StageSeconds* stages) {
-    const BatchTrial trial = run_as(schedule, batch, warmup, steps, stages);
+    const BatchTrial trial = run_as(schedule, batch, warmup, steps, seconds, stages);
     return std::accumulate(trial.step_seconds.begin(), trial.step_seconds.end(), 0.0) /
            static_cast<double>(trial.step_seconds.size());
   };

@@ -42,18 +42,20 @@ class TrainingProbe final : public BatchProbe {
   std::int64_t largest_batch() const;
   /// What memory_need() says of the plan at that size.
   std::size_t predict_bytes(std::int64_t batch) override;
-  BatchTrial run(std::int64_t batch, std::int64_t warmup, std::int64_t steps) override;
+  BatchTrial run(std::int64_t batch, std::int64_t warmup, std::int64_t steps,
+                 double seconds) override;
 
   /// Times the stages of a size that `run` came through, and tries it `repeats` times in the other
   /// order: serial for a job that overlaps, overlap for one that does not. `own` is what the job's
   /// own order takes a step; without it that is tried as well, in turn with the other.
   OverlapSeen see_overlap(std::int64_t batch, std::int64_t warmup, std::int64_t steps,
-                          std::int64_t repeats, std::optional<double> own = std::nullopt);
+                          double seconds, std::int64_t repeats,
+                          std::optional<double> own = std::nullopt);
 
  private:
   EngineConfig config_for(std::int64_t batch) const;
   BatchTrial run_as(Schedule schedule, std::int64_t batch, std::int64_t warmup, std::int64_t steps,
-                    StageSeconds* stages);
+                    double seconds, StageSeconds* stages);
 
   const Device& device_;
   ProbeJob job_;

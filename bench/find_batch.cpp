@@ -23,7 +23,8 @@ constexpr std::size_t kMiB = std::size_t{1} << 20;
 struct FindOptions {
   FinderOptions finder;
   WorkloadOptions work;
-  std::int64_t memory_mib = 0, repeats = 3, refinements = 4, flat = 2;
+  std::int64_t memory_mib = 0, trial_ms = 500, repeats = 3, most_repeats = 0, refinements = 4;
+  std::int64_t flat = 2;
   std::string json;
   bool no_overlap = false, quiet = false;
   // Of --with-accuracy: how many seeds, and how each training goes.
@@ -117,6 +118,8 @@ Json make_row(const BatchRow& found, const FinderOptions& finder) {
   row["throughput_mean"] =
       std::accumulate(rates.begin(), rates.end(), 0.0) / static_cast<double>(rates.size());
   row["throughput_median"] = rate;
+  const std::optional<double> ci95 = found.ci95_samples_per_second();
+  row["throughput_ci95"] = ci95 ? Json(*ci95) : Json(nullptr);
   row["throughput_min"] = *low;
   row["throughput_max"] = *high;
   row["noise_pct"] = 100 * (*high - *low) / rate;
@@ -306,7 +309,14 @@ void run(FindOptions& options, const Options& declared, const Choice& choice) {
   // A batch above the records would be trained as one of all of them.
   if (const std::int64_t records = accuracy ? accuracy->records() : 0; records > 0)
     finder.samples = finder.samples == 0 ? records : std::min(finder.samples, records);
+  finder.measured_seconds = 1e-3 * static_cast<double>(options.trial_ms);
+  if (finder.measured_seconds > finder.trial_seconds)
+    throw Error(ErrorCode::usage,
+                fmt::format("--trial-ms is {}; allowed: at most --trial-seconds, {} s",
+                            options.trial_ms, finder.trial_seconds));
   finder.repeats = static_cast<int>(options.repeats);
+  finder.most_repeats =
+      static_cast<int>(options.most_repeats > 0 ? options.most_repeats : 4 * options.repeats);
   finder.refinements = static_cast<int>(options.refinements);
   finder.flat = static_cast<int>(options.flat);
   finder.seed = options.work.seed_value();
@@ -330,9 +340,9 @@ void run(FindOptions& options, const Options& declared, const Choice& choice) {
   for (const BatchRow& found : result.rows) {
     Json row = make_row(found, finder);
     if (found.status == BatchStatus::ok && !options.no_overlap) {
-      const OverlapSeen seen =
-          probe.see_overlap(found.batch, finder.warmup, finder.steps, options.repeats,
-                            static_cast<double>(found.batch) / found.median_samples_per_second());
+      const OverlapSeen seen = probe.see_overlap(
+          found.batch, finder.warmup, finder.steps, finder.measured_seconds, options.repeats,
+          static_cast<double>(found.batch) / found.median_samples_per_second());
       add_overlap(row, seen, judge_overlap(seen));
     }
     if (found.status == BatchStatus::ok && accuracy) accuracy->add(found.batch, row);
@@ -374,8 +384,15 @@ void add_find_options(Options& options, FindOptions& o) {
   options.real("--tolerance", f.tolerance, 0, 0.9,
                "a speed within this part of the best is as good");
   options.number("--warmup", f.warmup, 1, 1'000'000, "steps before the measured ones of a trial");
-  options.number("--steps", f.steps, 1, 1'000'000, "measured steps of a trial");
+  options.number("--steps", f.steps, 1, 1'000'000, "measured steps of a trial at least");
+  options.number("--trial-ms", o.trial_ms, 0, 1'000'000,
+                 "milliseconds that the measured steps of a trial fill at least; 0: --steps alone "
+                 "count");
   options.number("--repeats", o.repeats, 1, 1000, "trials of each size, in shuffled order");
+  options
+      .number("--max-repeats", o.most_repeats, 1, 4000,
+              "trials of a size that may be the recommended one, where fewer leave that open")
+      ->default_str("4 x --repeats");
   options.number("--refine", o.refinements, 0, 64,
                  "most trials between the powers of two at the edge of memory; 0: powers only");
   options.number(

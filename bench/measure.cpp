@@ -52,21 +52,22 @@ void fill_inputs(Trainer& trainer, const EngineConfig& config,
 
 void run_steps(Trainer& trainer, const EngineConfig& config,
                const std::shared_ptr<const Dataset>& data, const LoaderOptions& options,
-               const std::function<void()>& before_step,
-               const std::function<void()>& before_batch) {
+               const std::function<void()>& before_step, const std::function<void()>& before_batch,
+               const std::function<bool()>& goes_on) {
   const auto ask = [&] {
+    if (goes_on && !goes_on()) return false;
     if (before_batch) before_batch();
+    return true;
   };
   if (config.input_memory == MemoryKind::device) {
-    for (std::uint64_t step = 0; step < options.steps; ++step) {
-      ask();
+    for (std::uint64_t step = 0; step < options.steps && ask(); ++step) {
       before_step();
       trainer.step(static_cast<int>(step % static_cast<std::uint64_t>(config.input_slots)));
     }
   } else {
     Loader loader(data, options, trainer.inputs(),
                   [&trainer](int slot) { trainer.wait_input_free(slot); });
-    for (int slot; ask(), (slot = loader.next()) >= 0;) {
+    for (int slot; ask() && (slot = loader.next()) >= 0;) {
       before_step();
       trainer.step(slot);
       loader.submitted(slot);

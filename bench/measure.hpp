@@ -27,11 +27,12 @@ void fill_inputs(Trainer& trainer, const EngineConfig& config,
 
 /// Trains `options.steps` steps, on the filled input slots in turn or from a loader, and waits for
 /// them. `before_batch`, if there is one, is called before each batch is asked for, `before_step`
-/// when it is there.
+/// when it is there; the run ends early where `goes_on`, asked before each batch, says false.
 void run_steps(Trainer& trainer, const EngineConfig& config,
                const std::shared_ptr<const Dataset>& data, const LoaderOptions& options,
                const std::function<void()>& before_step,
-               const std::function<void()>& before_batch = {});
+               const std::function<void()>& before_batch = {},
+               const std::function<bool()>& goes_on = {});
 
 /// Each stage with the seconds that it takes alone, measured for about `seconds` each. Overwrites
 /// what the slots hold and trains on it, so it comes last.

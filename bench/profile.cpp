@@ -454,7 +454,7 @@ double plain_step_seconds(const Device& device, const ProbeJob& job, std::int64_
   const std::int64_t measured =
       std::clamp(static_cast<std::int64_t>(schedule.recorded(steps)), kFewest, kMost);
   TrainingProbe probe(device, job, [](std::int64_t) {});
-  const BatchTrial trial = probe.run(batch, kWarmup, measured);
+  const BatchTrial trial = probe.run(batch, kWarmup, measured, 0);
   return std::accumulate(trial.step_seconds.begin(), trial.step_seconds.end(), 0.0) /
          static_cast<double>(trial.step_seconds.size());
 }

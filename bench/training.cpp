@@ -448,6 +448,10 @@ TrainingProbe probe_of(const TrainOptions& options, const TrainJob& job, const D
           }};
 }
 
+double trial_seconds(const TrainOptions& options) {
+  return 1e-3 * static_cast<double>(options.trial_ms);
+}
+
 /// Tries batch sizes and takes the recommended one.
 BatchAnswer recommended_batch(const TrainOptions& options, const TrainJob& job,
                               const Device& device) {
@@ -455,23 +459,19 @@ BatchAnswer recommended_batch(const TrainOptions& options, const TrainJob& job,
   if (job.in_epochs || options.epochs > 0) finder.samples = job.data->epoch_size();
   finder.memory_bytes = free_memory(device);
   finder.refinements = 0;  // the edge of memory is not asked for
-  finder.trial_seconds = 10;
+  finder.measured_seconds = trial_seconds(options);
+  finder.trial_seconds = std::max(10.0, finder.measured_seconds);
   finder.seed = static_cast<std::uint64_t>(options.seed);
   TrainingProbe probe = probe_of(options, job, device);
   finder.limit = probe.largest_batch();
   return find_batch(probe, finder).recommended;
 }
 
-/// What overlapping brings to this job: trials of about half a second each, in both orders.
+/// What overlapping brings to this job: trials in both orders.
 OverlapSeen try_overlap(const TrainOptions& options, const TrainJob& job, const Device& device) {
-  constexpr double kTrialSeconds = 0.5;
-  constexpr std::int64_t kWarmup = 3, kRepeats = 3;
-  TrainingProbe probe = probe_of(options, job, device);
-  const std::vector<double> first = probe.run(options.batch, 1, 2).step_seconds;
-  const double longest = *std::max_element(first.begin(), first.end());
-  const auto steps =
-      static_cast<std::int64_t>(std::clamp(kTrialSeconds / std::max(longest, 1e-6), 3.0, 200.0));
-  return probe.see_overlap(options.batch, kWarmup, steps, kRepeats);
+  constexpr std::int64_t kWarmup = 3, kSteps = 3, kRepeats = 3;
+  return probe_of(options, job, device)
+      .see_overlap(options.batch, kWarmup, kSteps, trial_seconds(options), kRepeats);
 }
 
 }  // namespace
@@ -494,6 +494,8 @@ void add_training_options(Options& options, TrainOptions& o) {
   options.choice("--schedule", o.schedule, {"serial", "overlap", "graph", kAuto},
                  "order of the stages; graph: overlap, captured once and launched; auto: overlap "
                  "where trials of this training say that it pays, else serial");
+  options.number("--trial-ms", o.trial_ms, 0, 1'000'000,
+                 "milliseconds that each trial for an option that is auto measures at least");
   add_fuse_option(options, o.fuse);
   add_side_lanes_option(options, o.side_lanes);
   add_precision_option(options, o.precision);

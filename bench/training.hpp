@@ -29,6 +29,7 @@ struct TrainOptions {
   std::int64_t batch = 32;  ///< 0: what the batch-size finder recommends
   std::int64_t steps = 2000, epochs = 0, seed = 0, workers = 1, slots = 2;
   std::int64_t held_out = 512;  ///< samples to score; -1: all
+  std::int64_t trial_ms = 500;  ///< that a trial for `auto` measures at least
   double learning_rate = 0.1, momentum = 0.9, weight_decay = 0;
   std::string schedule = "overlap", precision = "fp32", device = "auto", init, scheme = "he";
   std::string last_batch = "partial", plan, out, log, json;

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <iterator>
 #include <map>
 #include <numeric>
@@ -21,6 +24,27 @@ double median(std::vector<double> values) {
   return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
 
+double mean(const std::vector<double>& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
+
+/// Square of the standard error of the mean, of at least two values.
+double squared_error(const std::vector<double>& values) {
+  const double middle = mean(values), n = static_cast<double>(values.size());
+  double sum = 0;
+  for (const double value : values) sum += (value - middle) * (value - middle);
+  return sum / (n - 1) / n;
+}
+
+/// Student's t that 2.5 % exceed, for some degrees of freedom above 0.
+double student_t(std::size_t freedom) {
+  constexpr std::array kTable{12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306,
+                              2.262,  2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120,
+                              2.110,  2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064};
+  if (freedom <= kTable.size()) return kTable[freedom - 1];
+  return 1.960 + 2.5 / static_cast<double>(freedom);  // within 0.005 from 25 on
+}
+
 void check(bool allowed, const char* name, double value, const char* range) {
   if (!allowed)
     throw Error(ErrorCode::usage, fmt::format("finder: {} is {}; allowed: {}", name, value, range));
@@ -35,7 +59,10 @@ void check_options(const FinderOptions& o) {
   check(o.tolerance >= 0 && o.tolerance < 1, "tolerance", o.tolerance, "0 to below 1");
   check(o.warmup >= 0, "warmup", number(o.warmup), "at least 0");
   check(o.steps >= 1, "steps", number(o.steps), "at least 1");
+  check(o.measured_seconds >= 0 && o.measured_seconds <= o.trial_seconds, "measured_seconds",
+        o.measured_seconds, "0 to trial_seconds");
   check(o.repeats >= 1, "repeats", o.repeats, "at least 1");
+  check(o.most_repeats >= 0, "most_repeats", o.most_repeats, "at least 0");
   check(o.refinements >= 0, "refinements", o.refinements, "at least 0");
   check(o.flat >= 0, "flat", o.flat, "at least 0");
   check(o.trial_seconds > 0, "trial_seconds", o.trial_seconds, "above 0");
@@ -77,8 +104,9 @@ class Search {
       refine_edge();
       refine_best();
     }
-    repeat();
+    for (int round = 0; round < options_.repeats; ++round) try_all(ok_sizes());
     if (ok_sizes().empty()) throw_nothing_fits();
+    settle();
     return answers();
   }
 
@@ -89,7 +117,7 @@ class Search {
   double trial(BatchRow& row, bool counts) {
     BatchTrial trial;
     try {
-      trial = probe_.run(row.batch, options_.warmup, options_.steps);
+      trial = probe_.run(row.batch, options_.warmup, options_.steps, options_.measured_seconds);
     } catch (const Error& error) {
       if (error.code() == ErrorCode::out_of_memory) throw;
       throw Error(error.code(), fmt::format("batch {}: {}", row.batch, error.what()), error.hint());
@@ -97,11 +125,14 @@ class Search {
     const auto steps_run = static_cast<std::int64_t>(trial.step_seconds.size());
     const double seconds =
         std::accumulate(trial.step_seconds.begin(), trial.step_seconds.end(), 0.0);
-    if (steps_run != options_.steps || !(seconds > 0))
-      throw Error(ErrorCode::run_failed,
-                  fmt::format("batch {}: a trial ran {} of {} steps in {} s, which says nothing "
-                              "about the size",
-                              row.batch, steps_run, options_.steps, seconds));
+    // A sum of many steps may lie below the time by its rounding.
+    if (steps_run < options_.steps || !(seconds > 0) ||
+        !(seconds >= (1 - 1e-6) * options_.measured_seconds))
+      throw Error(
+          ErrorCode::run_failed,
+          fmt::format("batch {}: a trial ran {} steps in {} s, which says nothing about the "
+                      "size; asked for: at least {} steps and {} s",
+                      row.batch, steps_run, seconds, options_.steps, options_.measured_seconds));
     const double rate = static_cast<double>(row.batch * steps_run) / seconds;
     row.bytes = std::max(row.bytes, trial.bytes);
     if (counts) {
@@ -141,7 +172,9 @@ class Search {
   double expected_seconds(std::int64_t batch) const {
     const auto last = rates_.rbegin();
     if (last == rates_.rend()) return 0;
-    return static_cast<double>(batch * (options_.warmup + options_.steps)) / last->second;
+    const double step = static_cast<double>(batch) / last->second;
+    return static_cast<double>(options_.warmup) * step +
+           std::max(static_cast<double>(options_.steps) * step, options_.measured_seconds);
   }
 
   /// Why the size is not worth a trial; empty if it is.
@@ -224,22 +257,33 @@ class Search {
     const auto best =
         std::max_element(rates_.begin(), rates_.end(),
                          [](const auto& a, const auto& b) { return a.second < b.second; });
-    const std::int64_t size = best->first;
+    const auto smallest = std::find_if(rates_.begin(), rates_.end(), [&](const auto& other) {
+      return other.second >= (1 - options_.tolerance) * best->second;
+    });
     std::set<std::int64_t> between;
-    if (best != rates_.begin()) between.insert(on_grid((std::prev(best)->first + size) / 2));
-    if (std::next(best) != rates_.end())
-      between.insert(on_grid((size + std::next(best)->first) / 2));
+    for (const auto& at : {best, smallest}) {
+      const std::int64_t size = at->first;
+      if (at != rates_.begin()) between.insert(on_grid((std::prev(at)->first + size) / 2));
+      if (std::next(at) != rates_.end()) between.insert(on_grid((size + std::next(at)->first) / 2));
+    }
     for (const std::int64_t other : between)
       if (other >= options_.min) look_at(other);
   }
 
-  void repeat() {
-    std::mt19937_64 random(options_.seed);
-    for (int round = 0; round < options_.repeats; ++round) {
-      std::vector<std::int64_t> order = ok_sizes();
-      // By hand, since std::shuffle() differs between libraries.
-      for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random() % i]);
-      for (const std::int64_t size : order) trial_that_may_not_fit(rows_[size], true);
+  /// One counted trial of each.
+  void try_all(std::vector<std::int64_t> order) {
+    // By hand, since std::shuffle() differs between libraries.
+    for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random_() % i]);
+    for (const std::int64_t size : order) trial_that_may_not_fit(rows_[size], true);
+  }
+
+  /// Tries on what is open, as long as it may.
+  void settle() {
+    for (int round = options_.repeats; round < options_.most_repeats; ++round) {
+      std::vector<std::int64_t> order = open_sizes();
+      if (order.empty()) return;
+      order.push_back(fastest(roomy_sizes()));
+      try_all(order);
     }
   }
 
@@ -291,20 +335,50 @@ class Search {
 
   BatchAnswer best_throughput(const std::vector<std::int64_t>& ok) const {
     const std::int64_t size = fastest(ok);
+    const std::size_t trials = rows_.at(size).samples_per_second.size();
     return {size, fmt::format("The highest median of {}, {:.1f} samples/s, among {} sizes.",
-                              options_.repeats == 1 ? "1 trial"
-                                                    : fmt::format("{} trials", options_.repeats),
+                              trials == 1 ? "1 trial" : fmt::format("{} trials", trials),
                               median_rate(size), ok.size())};
   }
 
-  BatchAnswer recommended(const std::vector<std::int64_t>& ok) const {
+  /// Those that leave the margin free.
+  std::vector<std::int64_t> roomy_sizes() const {
     const double allowed = (1 - options_.margin) * static_cast<double>(options_.memory_bytes);
-    const auto bytes = [this](std::int64_t size) {
-      return static_cast<double>(std::max(rows_.at(size).bytes, rows_.at(size).predicted_bytes));
-    };
     std::vector<std::int64_t> roomy;
-    for (const std::int64_t size : ok)
-      if (bytes(size) <= allowed) roomy.push_back(size);
+    for (const std::int64_t size : ok_sizes()) {
+      const BatchRow& row = rows_.at(size);
+      if (static_cast<double>(std::max(row.bytes, row.predicted_bytes)) <= allowed)
+        roomy.push_back(size);
+    }
+    return roomy;
+  }
+
+  /// Sizes that the recommended one depends on, and whose distance from the line is within its 95 %
+  /// interval: as likely as not another search would see them on its other side.
+  std::vector<std::int64_t> open_sizes() const {
+    std::vector<std::int64_t> open;
+    const std::vector<std::int64_t> roomy = roomy_sizes();
+    if (roomy.empty()) return open;
+    const std::int64_t best = fastest(roomy);
+    const double part = 1 - options_.tolerance;
+    const std::vector<double>& most = rows_.at(best).samples_per_second;
+    for (const std::int64_t size : roomy) {
+      if (size == best) break;  // no larger one is better
+      const std::vector<double>& rates = rows_.at(size).samples_per_second;
+      if (rates.size() < 2 || most.size() < 2) continue;  // one trial has no interval
+      const double distance = median_rate(size) - part * median_rate(best);
+      const double interval = student_t(rates.size() + most.size() - 2) *
+                              std::sqrt(squared_error(rates) + part * part * squared_error(most));
+      if (std::abs(distance) <= interval)
+        open.push_back(size);
+      else if (distance > 0 && is_round(size))
+        break;  // it is taken before any larger one
+    }
+    return open;
+  }
+
+  BatchAnswer recommended(const std::vector<std::int64_t>& ok) const {
+    const std::vector<std::int64_t> roomy = roomy_sizes();
     if (roomy.empty())
       return {ok.front(),
               fmt::format("The smallest size that ran; none leaves {:.0f} % of {} bytes free.",
@@ -347,12 +421,19 @@ class Search {
                         size, *std::upper_bound(ok.begin(), ok.end(), size)));
       result.rows.push_back(row);
     }
+    if (const std::vector<std::int64_t> open = open_sizes(); !open.empty())
+      result.notes.push_back(fmt::format(
+          "Batch {}: too close to {:.0f} % below the fastest for up to {} trials to say on which "
+          "side; another search may recommend another size.",
+          fmt::join(open, ", "), 100 * options_.tolerance,
+          std::max(options_.repeats, options_.most_repeats)));
     return result;
   }
 
   BatchProbe& probe_;
   const FinderOptions& options_;
   const Cap cap_;
+  std::mt19937_64 random_{options_.seed};
   std::map<std::int64_t, BatchRow> rows_;
   std::map<std::int64_t, double> rates_;  // of the first trials, for where to look
   std::map<std::int64_t, std::size_t> predicted_;
@@ -374,6 +455,11 @@ const char* name_of(BatchStatus status) noexcept {
 }
 
 double BatchRow::median_samples_per_second() const { return median(samples_per_second); }
+
+std::optional<double> BatchRow::ci95_samples_per_second() const {
+  if (samples_per_second.size() < 2) return std::nullopt;
+  return student_t(samples_per_second.size() - 1) * std::sqrt(squared_error(samples_per_second));
+}
 
 FinderResult find_batch(BatchProbe& probe, const FinderOptions& options) {
   check_options(options);

@@ -34,7 +34,7 @@ ROW_KEYS = {
 FOUND_KEYS = {
     "batch_per_gpu", "global_batch", "gpus", "status", "reason", "predicted_bytes", "bytes_per_sample",
     "steps_run", "warmup_steps", "repeats", "throughput_mean", "throughput_median", "throughput_min",
-    "throughput_max", "noise_pct", "step_ms_mean", "step_ms_median", "step_ms_p95", "mem_peak_bytes",
+    "throughput_max", "throughput_ci95", "noise_pct", "step_ms_mean", "step_ms_median", "step_ms_p95", "mem_peak_bytes",
     "mem_free_bytes"}
 OVERLAP_KEYS = {"balance", "grid_fill", "blocks", "t_a_ms", "t_b_ms", "serial_ms", "overlap_ms", "bound",
                 "speedup", "efficiency", "verdict"}
@@ -632,7 +632,8 @@ class CommandLine(unittest.TestCase):
         self.refuse(3, "nowhere/o.json", *self.overlap("--device", "host", "--json", "nowhere/o.json"))
 
     def find_batch(self, *arguments):
-        return ("find-batch", *arguments, "--device", "host", "--warmup", 1, "--steps", 3, "--repeats", 2)
+        return ("find-batch", *arguments, "--device", "host", "--warmup", 1, "--steps", 3, "--repeats", 2,
+                "--max-repeats", 2, "--trial-ms", 0)
 
     def found(self, *arguments):
         return json.loads(self.succeed(*self.find_batch(*arguments, "--flat", 0, "--refine", 0, "--json",
@@ -701,6 +702,21 @@ class CommandLine(unittest.TestCase):
         for file in ("pixels.json", DOCS / "examples/small.json"):
             self.check_found(self.found("--model", file, "--max", 4), [1, 2, 4])
 
+    def test_find_batch_fills_the_time_of_a_trial(self):
+        """Steps of microseconds: many more than the three asked for, in each trial and in each order."""
+        options = ("--model", self.KERAS, "--max", 2, "--input", "loader")
+        result = json.loads(self.succeed(*self.find_batch(*options)[:-2], "--trial-ms", 40, "--flat", 0, "--refine", 0,
+                                         "--json", "-").stdout)
+        for row in result["rows"]:
+            self.assertEqual((row["status"], row["repeats"]), ("ok", 2))
+            self.assertGreater(row["steps_run"], 6)
+            # The two trials, from the speed that they had.
+            seconds = row["steps_run"] * row["global_batch"] / row["throughput_mean"]
+            self.assertGreater(seconds, 0.99 * 2 * 0.04 * row["throughput_min"] / row["throughput_mean"])
+            self.assertGreater(row["throughput_ci95"], 0)
+        self.refuse(2, ["--trial-ms is 40", "at most --trial-seconds, 0.01"],
+                    *self.find_batch(*options)[:-2], "--trial-ms", 40, "--trial-seconds", 0.01)
+
     def test_find_batch_knows_the_memory_before_it_tries(self):
         options = ("segment", "--image", 64, "--max", 8, "--no-overlap")
         need = {row["global_batch"]: row["predicted_bytes"] for row in self.found(*options)["rows"]}
@@ -717,7 +733,8 @@ class CommandLine(unittest.TestCase):
     def test_find_batch_knows_what_kernels_take(self):
         """Fewer than 2^31 pixels: sizes above it are not looked at, and do not end the search."""
         result = self.succeed("find-batch", "segment", "--image", 256, "--no-overlap", "--memory-limit", 800, "--flat", 0,
-                              "--device", "host", "--warmup", 1, "--steps", 1, "--repeats", 1, "--json", "-")
+                              "--device", "host", "--warmup", 1, "--steps", 1, "--repeats", 1, "--trial-ms", 0,
+                              "--json", "-")
         found = json.loads(result.stdout)
         self.assertEqual(found["rows"][-1]["global_batch"], 2**31 // 256**2 - 1)
         self.assertEqual(found["rows"][-1]["status"], "skipped")
@@ -726,7 +743,7 @@ class CommandLine(unittest.TestCase):
     def test_train_finds_its_batch(self):
         """The size is one of those tried, and trials leave nothing behind: the same training again."""
         for train in (self.train("--eval", 4), self.classify("--epochs", 1, "--augment", "cpu")):
-            result = self.succeed(*train, "--batch", "auto", "--json", "-")
+            result = self.succeed(*train, "--batch", "auto", "--trial-ms", 2, "--json", "-")
             found = json.loads(result.stdout)["summary"]
             batch = found["batch"]
             self.assertIn(f"trial of batch {batch}\n", result.stderr)
@@ -794,7 +811,7 @@ class CommandLine(unittest.TestCase):
     def test_train_chooses_its_schedule(self):
         """By trials of the training at hand; bits do not depend on it."""
         for train in (self.train("--eval", 4), self.rows("--epochs", 1)):
-            result = self.succeed(*train, "--schedule", "auto", "--json", "-")
+            result = self.succeed(*train, "--schedule", "auto", "--trial-ms", 20, "--json", "-")
             found = json.loads(result.stdout)["summary"]
             trials = found["schedule_trials"]
             self.assertEqual(found["config"]["schedule"], found["schedule"])
@@ -805,7 +822,7 @@ class CommandLine(unittest.TestCase):
             given = self.summary(*train, "--schedule", "overlap")
             self.assertNotIn("schedule_reason", given)
             self.assertEqual(found["weights_sha256"], given["weights_sha256"])
-        both = self.summary(*self.rows("--epochs", 1), "--batch", "auto", "--schedule", "auto")
+        both = self.summary(*self.rows("--epochs", 1), "--batch", "auto", "--schedule", "auto", "--trial-ms", 2)
         self.assertLessEqual({"batch_reason", "schedule_reason"}, both.keys())
 
     def test_find_batch_refuses(self):
