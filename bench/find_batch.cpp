@@ -25,6 +25,7 @@ struct FindOptions {
   WorkloadOptions work;
   std::int64_t memory_mib = 0, trial_ms = 500, repeats = 3, most_repeats = 0, refinements = 4;
   std::int64_t flat = 2;
+  double budget = 0;  // seconds; 0: none
   std::string json;
   bool no_overlap = false, quiet = false;
   // Of --with-accuracy: how many seeds, and how each training goes.
@@ -314,6 +315,8 @@ void run(FindOptions& options, const Options& declared, const Choice& choice) {
     throw Error(ErrorCode::usage,
                 fmt::format("--trial-ms is {}; allowed: at most --trial-seconds, {} s",
                             options.trial_ms, finder.trial_seconds));
+  // The trials of the other order take about as long again.
+  finder.budget_seconds = options.no_overlap ? options.budget : options.budget / 2;
   finder.repeats = static_cast<int>(options.repeats);
   finder.most_repeats =
       static_cast<int>(options.most_repeats > 0 ? options.most_repeats : 4 * options.repeats);
@@ -331,25 +334,38 @@ void run(FindOptions& options, const Options& declared, const Choice& choice) {
     if (!options.quiet) say(fmt::format("find-batch: trial of batch {}\n", batch));
   });
   finder.limit = probe.largest_batch();
+  const double start = probe.now();
   const FinderResult result = find_batch(probe, finder);
 
   Json json = begin_result("find-batch", declared, workload, device);
   json["memory_bytes"] = finder.memory_bytes;
   json["free_bytes"] = free_bytes;
   json["rows"] = Json::array();
+  std::int64_t without_overlap = 0;  // sizes that the budget left no time for that
+  double longest = 0;
   for (const BatchRow& found : result.rows) {
     Json row = make_row(found, finder);
-    if (found.status == BatchStatus::ok && !options.no_overlap) {
+    const double before = probe.now();
+    const bool in_time = options.budget == 0 || before - start + longest <= options.budget;
+    if (found.status == BatchStatus::ok && !options.no_overlap) without_overlap += !in_time;
+    if (found.status == BatchStatus::ok && !options.no_overlap && in_time) {
       const OverlapSeen seen = probe.see_overlap(
           found.batch, finder.warmup, finder.steps, finder.measured_seconds, options.repeats,
           static_cast<double>(found.batch) / found.median_samples_per_second());
       add_overlap(row, seen, judge_overlap(seen));
+      longest = std::max(longest, probe.now() - before);
     }
     if (found.status == BatchStatus::ok && accuracy) accuracy->add(found.batch, row);
     json["rows"].push_back(std::move(row));
   }
   json["accuracy"] = accuracy ? accuracy->json() : Json(nullptr);
   json["notes"] = result.notes;
+  if (without_overlap > 0)
+    json["notes"].push_back(fmt::format(
+        "{} no trials of the other order: no time was left of the "
+        "{} s of --budget-s.",
+        without_overlap == 1 ? "1 size has" : fmt::format("{} sizes have", without_overlap),
+        options.budget));
   if (accuracy) {
     const std::vector<std::int64_t> below = accuracy->comparison().below;
     const std::int64_t size = result.recommended.batch;
@@ -400,6 +416,11 @@ void add_find_options(Options& options, FindOptions& o) {
       "sizes in a row without a gain after which larger powers are left out; 0: none are");
   options.real("--trial-seconds", f.trial_seconds, 0.001, 1e6,
                "a size whose trial would take longer is not tried");
+  options
+      .real("--budget-s", o.budget, 0.001, 1e9,
+            "seconds for all trials; half of them are for the other order unless --no-overlap. "
+            "Trainings of --with-accuracy come on top")
+      ->default_str("as long as it takes");
   add_training_options(options, o.work, {"serial", "overlap", "graph"}, {"auto"});
   options.number("--with-accuracy", o.seeds, 1, 1000,
                  "train each size that runs with so many seeds, and score it on held-out data");

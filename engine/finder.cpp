@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cmath>
 #include <iterator>
 #include <map>
@@ -65,6 +66,7 @@ void check_options(const FinderOptions& o) {
   check(o.most_repeats >= 0, "most_repeats", o.most_repeats, "at least 0");
   check(o.refinements >= 0, "refinements", o.refinements, "at least 0");
   check(o.flat >= 0, "flat", o.flat, "at least 0");
+  check(o.budget_seconds >= 0, "budget_seconds", o.budget_seconds, "at least 0");
   check(o.trial_seconds > 0, "trial_seconds", o.trial_seconds, "above 0");
 }
 
@@ -105,6 +107,7 @@ class Search {
       refine_best();
     }
     for (int round = 0; round < options_.repeats; ++round) try_all(ok_sizes());
+    leave_out_uncounted();
     if (ok_sizes().empty()) throw_nothing_fits();
     settle();
     return answers();
@@ -116,6 +119,7 @@ class Search {
   /// Samples a second of a trial.
   double trial(BatchRow& row, bool counts) {
     BatchTrial trial;
+    const double start = probe_.now();
     try {
       trial = probe_.run(row.batch, options_.warmup, options_.steps, options_.measured_seconds);
     } catch (const Error& error) {
@@ -135,6 +139,7 @@ class Search {
                       row.batch, steps_run, seconds, options_.steps, options_.measured_seconds));
     const double rate = static_cast<double>(row.batch * steps_run) / seconds;
     row.bytes = std::max(row.bytes, trial.bytes);
+    costs_[row.batch] = probe_.now() - start;
     if (counts) {
       row.samples_per_second.push_back(rate);
       row.step_seconds.insert(row.step_seconds.end(), trial.step_seconds.begin(),
@@ -188,6 +193,22 @@ class Search {
     return {};
   }
 
+  bool has_budget() const { return options_.budget_seconds > 0; }
+  double seconds_left() const { return start_ + options_.budget_seconds - probe_.now(); }
+  double cost_of(std::int64_t batch) const {
+    const auto found = costs_.find(batch);
+    return found == costs_.end() ? 0 : found->second;
+  }
+
+  /// Whether the budget has room for a new size: its trial, and then one that counts of every size.
+  bool has_time_for(std::int64_t batch) const {
+    if (!has_budget() || rates_.empty()) return true;
+    // With what a trial takes beside its steps, as the largest one showed it.
+    double seconds = 2 * std::max(expected_seconds(batch), cost_of(rates_.rbegin()->first));
+    for (const auto& [size, rate] : rates_) seconds += cost_of(size);
+    return seconds <= seconds_left();
+  }
+
   /// Looks at a size once. Returns its samples a second, 0 where it was not tried or does not fit.
   double look_at(std::int64_t batch) {
     if (rows_.count(batch) > 0) return rate_of(batch);
@@ -195,6 +216,11 @@ class Search {
     row.batch = batch;
     row.predicted_bytes = predicted(batch);
     row.reason = reason_to_skip(batch);
+    if (row.reason.empty() && !has_time_for(batch)) {
+      budget_ended_ = true;
+      row.reason = fmt::format("no time is left for it of the {} s that the search may take",
+                               options_.budget_seconds);
+    }
     if (!row.reason.empty()) return 0;
     const double rate = trial_that_may_not_fit(row, false);
     if (rate > 0) rates_[batch] = rate;
@@ -270,11 +296,30 @@ class Search {
       if (other >= options_.min) look_at(other);
   }
 
-  /// One counted trial of each.
+  /// One counted trial of each, as long as there is time; of one size at least.
   void try_all(std::vector<std::int64_t> order) {
     // By hand, since std::shuffle() differs between libraries.
     for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random_() % i]);
-    for (const std::int64_t size : order) trial_that_may_not_fit(rows_[size], true);
+    for (const std::int64_t size : order) {
+      if (has_budget() && counted_ > 0 && cost_of(size) > seconds_left()) {
+        budget_ended_ = true;
+        continue;  // a smaller one may have time
+      }
+      if (trial_that_may_not_fit(rows_[size], true) > 0) ++counted_;
+    }
+  }
+
+  /// Sizes that the budget left no counted trial for say nothing.
+  void leave_out_uncounted() {
+    for (auto& [size, row] : rows_) {
+      if (row.status != BatchStatus::ok || !row.samples_per_second.empty()) continue;
+      row.status = BatchStatus::skipped;
+      row.reason = fmt::format(
+          "tried once, but no time was left for a trial that counts of the {} s "
+          "that the search may take",
+          options_.budget_seconds);
+      row.bytes = 0;
+    }
   }
 
   /// Tries on what is open, as long as it may.
@@ -421,12 +466,17 @@ class Search {
                         size, *std::upper_bound(ok.begin(), ok.end(), size)));
       result.rows.push_back(row);
     }
+    if (budget_ended_)
+      result.notes.push_back(fmt::format(
+          "The search ended with the {} s that it may take: sizes were left out, or have "
+          "fewer trials than {}.",
+          options_.budget_seconds, options_.repeats));
     if (const std::vector<std::int64_t> open = open_sizes(); !open.empty())
       result.notes.push_back(fmt::format(
-          "Batch {}: too close to {:.0f} % below the fastest for up to {} trials to say on which "
-          "side; another search may recommend another size.",
+          "Batch {}: too close to {:.0f} % below the fastest for {} trials to say on which side; "
+          "another search may recommend another size.",
           fmt::join(open, ", "), 100 * options_.tolerance,
-          std::max(options_.repeats, options_.most_repeats)));
+          rows_.at(open.back()).samples_per_second.size()));
     return result;
   }
 
@@ -437,6 +487,10 @@ class Search {
   std::map<std::int64_t, BatchRow> rows_;
   std::map<std::int64_t, double> rates_;  // of the first trials, for where to look
   std::map<std::int64_t, std::size_t> predicted_;
+  std::map<std::int64_t, double> costs_;  // seconds of the latest trial, with all that it takes
+  const double start_ = probe_.now();
+  std::int64_t counted_ = 0;      // trials
+  bool budget_ended_ = false;     // something before its end
   std::int64_t flat_behind_ = 0;  // first size that a flat sweep left out
 };
 
@@ -452,6 +506,10 @@ const char* name_of(BatchStatus status) noexcept {
       break;
   }
   return "skipped";
+}
+
+double BatchProbe::now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 double BatchRow::median_samples_per_second() const { return median(samples_per_second); }

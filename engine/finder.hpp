@@ -33,6 +33,9 @@ class BatchProbe {
   virtual BatchTrial run(std::int64_t batch, std::int64_t warmup, std::int64_t steps,
                          double seconds) = 0;
 
+  /// Seconds of a clock that never goes back, from any start: what the time budget is held to.
+  virtual double now();
+
  protected:
   BatchProbe() = default;
   BatchProbe(const BatchProbe&) = delete;
@@ -55,6 +58,7 @@ struct FinderOptions {
   int refinements = 4;    ///< most trials at the edge of memory; 0: powers of two only
   int flat = 2;           ///< sizes in a row without a gain that end the sweep; 0: never
   double trial_seconds = 30;  ///< a size whose trial would take longer is not tried
+  double budget_seconds = 0;  ///< that the whole search may take; 0: as long as it takes
   std::uint64_t seed = 0;
 };
 
@@ -104,6 +108,11 @@ struct FinderResult {
 ///      Only these trials count. One that runs out of memory now is out of the answers.
 ///   5. Choice: sizes that may be the recommended one, but lie within a 95 % interval of the line,
 ///      are tried on, with the fastest, up to `most_repeats` times.
+///
+/// With a time budget a size is tried only while there is time for its trial and then for one
+/// counted trial of each size, and is skipped with that reason otherwise; the smallest size is
+/// tried whatever that takes. Counted trials go on while there is time for the next. A note says
+/// what the budget ended.
 ///
 /// Refined sizes are multiples of 8 from 16 on. `recommended` is the smallest size whose median
 /// rate is within the tolerance of the best among those that leave the margin free; a power of two

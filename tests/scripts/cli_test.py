@@ -717,6 +717,19 @@ class CommandLine(unittest.TestCase):
         self.refuse(2, ["--trial-ms is 40", "at most --trial-seconds, 0.01"],
                     *self.find_batch(*options)[:-2], "--trial-ms", 40, "--trial-seconds", 0.01)
 
+    def test_find_batch_within_a_budget(self):
+        """A budget that one trial uses up: the smallest size answers, the others say why they do not."""
+        result = self.found("segment", "--image", 32, "--max", 4, "--budget-s", 0.001)
+        self.assertEqual([row["status"] for row in result["rows"]], ["ok", "skipped", "skipped"])
+        for row in result["rows"][1:]:
+            self.assertRegex(row["reason"], r"^no time is left for it of the 0\.0005 s that the search may take$")
+        self.assertNotIn("overlap", result["rows"][0])
+        self.assertIn("1 size has no trials of the other order: no time was left of the 0.001 s of --budget-s.",
+                      result["notes"])
+        self.assertEqual(result["recommended"]["batch"], 1)
+        self.check_found(self.found("segment", "--image", 32, "--max", 4, "--budget-s", 1e6), [1, 2, 4])
+        self.refuse(2, ["--budget-s", "'0'"], *self.find_batch("segment", "--budget-s", 0))
+
     def test_find_batch_knows_the_memory_before_it_tries(self):
         options = ("segment", "--image", 64, "--max", 8, "--no-overlap")
         need = {row["global_batch"]: row["predicted_bytes"] for row in self.found(*options)["rows"]}
