@@ -116,6 +116,33 @@ BatchTrial TrainingProbe::run_as(Schedule schedule, std::int64_t batch, std::int
   throw Error(ErrorCode::out_of_memory, "not enough host memory for the data of a batch");
 }
 
+Observation TrainingProbe::observe(std::int64_t batch, double step_seconds, double seconds) {
+  if (!device_.is_cuda()) return not_observed("the host backend uses no GPU");
+  if (seconds == 0) return not_observed("not asked for: --observe 0");
+  constexpr int kSkipped = 10, kMostTimed = 200;
+  on_trial_(batch);
+  EngineConfig config = config_for(batch);
+  const int stages = static_cast<int>(plan_training(config).stages.size());
+  const auto steps = static_cast<std::uint64_t>(
+      std::clamp(seconds / step_seconds, static_cast<double>(kSkipped + 10), 1e9));
+  const int timed = static_cast<int>(std::min<std::uint64_t>(kMostTimed, steps - kSkipped));
+  Observer observer(device_, stages, kSkipped, timed, seconds / 2);
+  config.scheduler.stage_timer = observer.timer();
+  const std::unique_ptr<Backend> backend = make_backend(device_);
+  Trainer trainer(*backend, config, [](const StepResult&) {});
+  trainer.set_frozen(job_.frozen);
+  trainer.set_trained(job_.trained);
+  LoaderOptions loader = job_.loader;
+  loader.batch = batch;
+  loader.steps = steps;
+  if (config.input_memory == MemoryKind::device) fill_inputs(trainer, config, job_.data, loader);
+  run_steps(trainer, config, job_.data, loader, [&observer] {
+    check_interrupt();
+    observer.on_step();
+  });
+  return observer.result();
+}
+
 OverlapSeen TrainingProbe::see_overlap(std::int64_t batch, std::int64_t warmup, std::int64_t steps,
                                        double seconds, std::int64_t repeats,
                                        std::optional<double> own) {

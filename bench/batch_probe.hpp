@@ -52,6 +52,10 @@ class TrainingProbe final : public BatchProbe {
                           double seconds, std::int64_t repeats,
                           std::optional<double> own = std::nullopt);
 
+  /// A run of its own of about `seconds` at a size that `run` came through, whose steps take
+  /// `step_seconds`: what the GPU is seen to do meanwhile. Not observed on the host.
+  Observation observe(std::int64_t batch, double step_seconds, double seconds);
+
  private:
   EngineConfig config_for(std::int64_t batch) const;
   BatchTrial run_as(Schedule schedule, std::int64_t batch, std::int64_t warmup, std::int64_t steps,

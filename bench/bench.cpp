@@ -293,15 +293,6 @@ Observation observe(const std::shared_ptr<Job>& job, const Device& device, const
   return observer.result();
 }
 
-void add_observation(Json& row, const Observation& seen) {
-  row["sm_clock_mhz"] = seen.sm_clock_mhz;
-  row["memory_clock_mhz"] = seen.memory_clock_mhz;
-  row["gpu_busy_pct"] = seen.gpu_busy_percent;
-  row["nvml_util_pct"] = seen.nvml_percent;
-  if (!seen.busy_reason.empty()) row["gpu_busy_reason"] = seen.busy_reason;
-  if (!seen.nvml_reason.empty()) row["nvml_util_reason"] = seen.nvml_reason;
-}
-
 /// Speed of each row over that of the serial row with the same batch and precision.
 void fill_gains(Json& rows) {
   std::map<std::pair<std::int64_t, std::string>, double> serial;

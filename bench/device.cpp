@@ -290,7 +290,18 @@ Json cuda_versions() {
 // --- observing a run ---
 
 Observation not_observed(const std::string& reason) {
-  return {nullptr, nullptr, nullptr, nullptr, reason, reason};
+  return {nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, reason, reason};
+}
+
+void add_observation(Json& row, const Observation& seen) {
+  row["sm_clock_mhz"] = seen.sm_clock_mhz;
+  row["memory_clock_mhz"] = seen.memory_clock_mhz;
+  row["power_w"] = seen.power_w;
+  row["throttled"] = seen.throttled;
+  row["gpu_busy_pct"] = seen.gpu_busy_percent;
+  row["nvml_util_pct"] = seen.nvml_percent;
+  if (!seen.busy_reason.empty()) row["gpu_busy_reason"] = seen.busy_reason;
+  if (!seen.nvml_reason.empty()) row["nvml_util_reason"] = seen.nvml_reason;
 }
 
 namespace {
@@ -324,11 +335,19 @@ void GpuReadings::on_step() {
   keep(utilisation_, monitor_.utilisation_percent());
   keep(sm_clock_, monitor_.sm_clock_mhz());
   keep(memory_clock_, monitor_.memory_clock_mhz());
+  keep(milliwatts_, monitor_.power_milliwatts());
+  if (const std::optional<bool> held = monitor_.throttled())
+    throttled_ = *held || throttled_.value_or(false);
 }
 
 Json GpuReadings::utilisation() const { return mean(utilisation_); }
 Json GpuReadings::sm_clock() const { return mean(sm_clock_); }
 Json GpuReadings::memory_clock() const { return mean(memory_clock_); }
+Json GpuReadings::power() const {
+  const Json milliwatts = mean(milliwatts_);
+  return milliwatts.is_null() ? milliwatts : Json(1e-3 * milliwatts.get<double>());
+}
+Json GpuReadings::throttled() const { return throttled_ ? Json(*throttled_) : Json(nullptr); }
 std::string GpuReadings::reason() const {
   return monitor_.reason().empty() ? "the run ended before the first reading" : monitor_.reason();
 }
@@ -357,6 +376,8 @@ Observation Observer::result() {
   seen.nvml_percent = readings.utilisation();
   seen.sm_clock_mhz = readings.sm_clock();
   seen.memory_clock_mhz = readings.memory_clock();
+  seen.power_w = readings.power();
+  seen.throttled = readings.throttled();
   if (seen.nvml_percent.is_null()) seen.nvml_reason = readings.reason();
   return seen;
 }

@@ -102,18 +102,21 @@ class GpuReadings {
   Json utilisation() const;  ///< percent; as the others a mean, null if nothing was read
   Json sm_clock() const;     ///< MHz
   Json memory_clock() const;
+  Json power() const;          ///< W
+  Json throttled() const;      ///< whether any reading saw the clocks held down
   std::string reason() const;  ///< why there are none
 
  private:
   GpuMonitor monitor_;
   double wait_;  // seconds until the next reading
   std::optional<std::chrono::steady_clock::time_point> last_;
-  std::vector<unsigned> utilisation_, sm_clock_, memory_clock_;
+  std::vector<unsigned> utilisation_, sm_clock_, memory_clock_, milliwatts_;
+  std::optional<bool> throttled_;
 };
 
 /// What a run of its own was seen to do on a GPU, beside its speed. Null values have a reason.
 struct Observation {
-  Json gpu_busy_percent, nvml_percent, sm_clock_mhz, memory_clock_mhz;
+  Json gpu_busy_percent, nvml_percent, sm_clock_mhz, memory_clock_mhz, power_w, throttled;
   std::string busy_reason, nvml_reason;
 };
 
@@ -136,5 +139,9 @@ class Observer {
 
 /// Where nothing was observed.
 Observation not_observed(const std::string& reason);
+
+/// gpu_busy_pct, nvml_util_pct, sm_clock_mhz, memory_clock_mhz, power_w, throttled, and the
+/// reasons.
+void add_observation(Json& row, const Observation& seen);
 
 }  // namespace tandem::program

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `tandem find-batch`: which batch sizes fit, which is fastest, which one to take.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstring>
@@ -25,8 +26,9 @@ struct FindOptions {
   WorkloadOptions work;
   std::int64_t memory_mib = 0, trial_ms = 500, repeats = 3, most_repeats = 0, refinements = 4;
   std::int64_t flat = 2;
-  double budget = 0;  // seconds; 0: none
-  std::string json;
+  double budget = 0;   // seconds; 0: none
+  double observe = 1;  // seconds
+  std::string json, csv;
   bool no_overlap = false, quiet = false;
   // Of --with-accuracy: how many seeds, and how each training goes.
   std::int64_t seeds = 0, epochs = 1;
@@ -247,6 +249,68 @@ Json to_json(const BatchAnswer& answer) {
   return {{"batch", answer.batch}, {"reason", answer.reason}};
 }
 
+/// A value as a field of CSV, by RFC 4180. Lists become one field.
+std::string csv_field(const Json& value) {
+  if (value.is_null()) return {};
+  std::string text;
+  if (value.is_string()) {
+    text = value.get<std::string>();
+  } else if (value.is_array()) {
+    for (const Json& item : value) text += (text.empty() ? "" : ";") + csv_field(item);
+  } else {
+    text = to_text(value);
+  }
+  if (text.find_first_of(",\"\n\r") == std::string::npos) return text;
+  std::string quoted = "\"";
+  for (const char c : text) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
+  return quoted + "\"";
+}
+
+/// The rows as a table; an object's members are columns of their own ("stage_ms.copy"), and a row
+/// that lacks one has an empty field.
+std::string to_csv(const Json& rows) {
+  std::vector<std::string> columns;
+  std::vector<Json> flat;
+  const auto add = [&](Json& row, const std::string& name, const Json& value) {
+    if (std::find(columns.begin(), columns.end(), name) == columns.end()) columns.push_back(name);
+    row[name] = value;
+  };
+  for (const Json& row : rows) {
+    Json& to = flat.emplace_back(Json::object());
+    for (const auto& [name, value] : row.items()) {
+      if (!value.is_object())
+        add(to, name, value);
+      else
+        for (const auto& [member, inner] : value.items()) add(to, name + "." + member, inner);
+    }
+  }
+  std::string text;
+  const auto add_line = [&](const auto& field_of) {
+    for (std::size_t i = 0; i < columns.size(); ++i)
+      text += (i == 0 ? "" : ",") + csv_field(field_of(columns[i]));
+    text += "\n";
+  };
+  add_line([](const std::string& column) { return Json(column); });
+  for (const Json& row : flat)
+    add_line([&](const std::string& column) { return row.value(column, Json(nullptr)); });
+  return text;
+}
+
+/// Sizes whose epochs end with a single sample.
+std::optional<std::string> last_batch_note(const Json& rows) {
+  std::vector<std::string> sizes;
+  for (const Json& row : rows)
+    if (row.value("last_batch", 2) < 2 && row["global_batch"] > 1)
+      sizes.push_back(row["global_batch"].dump());
+  if (sizes.empty()) return std::nullopt;
+  return fmt::format(
+      "Batch {}: an epoch's last batch is a single sample, which moves the weights as far as a "
+      "full "
+      "one, and which batch normalisation cannot take; tandem train --last-batch drop leaves it "
+      "out.",
+      fmt::join(sizes, ", "));
+}
+
 std::string cell(const Json& row, const char* key, const char* format, double scale = 1) {
   if (!row.contains(key) || row[key].is_null()) return "-";
   return fmt::format(fmt::runtime(format), scale * row[key].get<double>());
@@ -298,7 +362,9 @@ void print_result(const Json& json) {
 
 void run(FindOptions& options, const Options& declared, const Choice& choice) {
   const Device device = open_device(options.work.device, options.work.plan);
+  check_distinct({{"--json", options.json}, {"--csv", options.csv}});
   check_json(options.json);
+  if (!options.csv.empty()) check_replaceable("--csv", options.csv);
   refuse_idle(options, declared);
   const Workload workload = complete_workload(options.work, device, choice.make_workload);
   const ProbeJob& job = workload.job;
@@ -355,11 +421,21 @@ void run(FindOptions& options, const Options& declared, const Choice& choice) {
       add_overlap(row, seen, judge_overlap(seen));
       longest = std::max(longest, probe.now() - before);
     }
+    if (found.status == BatchStatus::ok) {
+      const double step_seconds =
+          static_cast<double>(found.batch) / found.median_samples_per_second();
+      const bool has_time =
+          options.budget == 0 || probe.now() - start + options.observe <= options.budget;
+      add_observation(row, has_time ? probe.observe(found.batch, step_seconds, options.observe)
+                                    : not_observed("no time was left of --budget-s"));
+    }
     if (found.status == BatchStatus::ok && accuracy) accuracy->add(found.batch, row);
     json["rows"].push_back(std::move(row));
   }
   json["accuracy"] = accuracy ? accuracy->json() : Json(nullptr);
   json["notes"] = result.notes;
+  if (const std::optional<std::string> note = last_batch_note(json["rows"]))
+    json["notes"].push_back(*note);
   if (without_overlap > 0)
     json["notes"].push_back(fmt::format(
         "{} no trials of the other order: no time was left of the "
@@ -379,6 +455,7 @@ void run(FindOptions& options, const Options& declared, const Choice& choice) {
   json["best_throughput"] = to_json(result.best_throughput);
   json["recommended"] = to_json(result.recommended);
   write_json(options.json, json);
+  if (!options.csv.empty()) write_file(options.csv, to_csv(json["rows"]));
   if (options.json != "-") print_result(json);
 }
 
@@ -431,7 +508,11 @@ void add_find_options(Options& options, FindOptions& o) {
   options.flag("--no-overlap", o.no_overlap,
                "no times of the stages, and no trial of the other order");
   options.number("--seed", o.work.seed, 0, INT64_MAX, "of weights, data and the order of trials");
+  options.real("--observe", o.observe, 0, 3600,
+               "seconds of an extra run of each size for busy, NVML, clock and power of a GPU; 0: "
+               "none");
   options.text("--json", o.json, "FILE|-", "rows and answers with the environment, as JSON");
+  options.text("--csv", o.csv, "FILE", "the rows as a table with a line of names");
   options.flag("--quiet", o.quiet, "no notes on standard error");
 }
 

@@ -25,6 +25,13 @@ NvmlLibrary load_nvml(const char* file) {
   find(nvml.by_uuid, "nvmlDeviceGetHandleByUUID");
   find(nvml.utilisation, "nvmlDeviceGetUtilizationRates");
   find(nvml.clock, "nvmlDeviceGetClockInfo");
+  const auto find_optional = [&](auto& function, const char* name) {
+    if (function == nullptr)
+      function = reinterpret_cast<std::decay_t<decltype(function)>>(dlsym(library, name));
+  };
+  find_optional(nvml.power, "nvmlDeviceGetPowerUsage");
+  find_optional(nvml.clock_reasons, "nvmlDeviceGetCurrentClocksEventReasons");
+  find_optional(nvml.clock_reasons, "nvmlDeviceGetCurrentClocksThrottleReasons");
   if (!missing.empty()) return {std::nullopt, fmt::format("{} has no function {}", file, missing)};
   return {nvml, {}};
 }
@@ -70,6 +77,25 @@ std::optional<unsigned> GpuMonitor::clock(int type) {
 std::optional<unsigned> GpuMonitor::sm_clock_mhz() { return clock(NvmlFunctions::kSmClock); }
 std::optional<unsigned> GpuMonitor::memory_clock_mhz() {
   return clock(NvmlFunctions::kMemoryClock);
+}
+
+std::optional<unsigned> GpuMonitor::power_milliwatts() {
+  if (!found_ || nvml_->power == nullptr) return std::nullopt;
+  unsigned milliwatts = 0;
+  if (!succeeded("nvmlDeviceGetPowerUsage", nvml_->power(device_, &milliwatts)))
+    return std::nullopt;
+  return milliwatts;
+}
+
+std::optional<bool> GpuMonitor::throttled() {
+  // Software power cap, hardware slowdown, software and hardware heat, hardware power brake. Not:
+  // idle 0x1, a setting 0x2, sync boost 0x10, display 0x100.
+  constexpr unsigned long long kHeldDown = 0x4 | 0x8 | 0x20 | 0x40 | 0x80;
+  if (!found_ || nvml_->clock_reasons == nullptr) return std::nullopt;
+  unsigned long long bits = 0;
+  if (!succeeded("nvmlDeviceGetCurrentClocksEventReasons", nvml_->clock_reasons(device_, &bits)))
+    return std::nullopt;
+  return (bits & kHeldDown) != 0;
 }
 
 std::optional<std::string> GpuMonitor::driver_version() {

@@ -26,6 +26,10 @@ struct NvmlFunctions {
   int (*by_uuid)(const char* id, Device* device) = nullptr;         ///< ..GetHandleByUUID
   int (*utilisation)(Device device, Utilisation* value) = nullptr;  ///< ..GetUtilizationRates
   int (*clock)(Device device, int type, unsigned* mhz) = nullptr;   ///< ..GetClockInfo
+  // Drivers may lack these two; null then.
+  int (*power)(Device device, unsigned* milliwatts) = nullptr;  ///< ..GetPowerUsage
+  /// ..GetCurrentClocksEventReasons, in older drivers ..ThrottleReasons
+  int (*clock_reasons)(Device device, unsigned long long* bits) = nullptr;
 };
 
 /// The functions, or why there are none.
@@ -49,6 +53,10 @@ class GpuMonitor {
   std::optional<unsigned> utilisation_percent();
   std::optional<unsigned> sm_clock_mhz();
   std::optional<unsigned> memory_clock_mhz();
+  std::optional<unsigned> power_milliwatts();
+  /// Whether the clocks are held down for power, heat or a fault, and not by anyone's setting or
+  /// because nothing is to do.
+  std::optional<bool> throttled();
   std::optional<std::string> driver_version();  ///< "580.159.04"
 
   /// Of the latest reading that was nothing; empty if there was none.

@@ -24,6 +24,7 @@ constexpr FakeGpu kGpus[] = {{"00000000:1B:00.0", "GPU-a", 10},
                              {"00000000:CA:00.0", "GPU-d", 40}};
 int alive = 0;  // init minus shutdown
 int init_status = 0;
+unsigned long long clock_reasons = 0;
 
 /// Finds a GPU by one of its names.
 int find(const char* FakeGpu::*name, const char* id, NvmlFunctions::Device* device) {
@@ -60,6 +61,14 @@ NvmlLibrary fake_library() {
     *mhz = type == NvmlFunctions::kSmClock ? 1980 : 3201;
     return 0;
   };
+  f.power = [](NvmlFunctions::Device, unsigned* milliwatts) {
+    *milliwatts = 312'500;
+    return 0;
+  };
+  f.clock_reasons = [](NvmlFunctions::Device, unsigned long long* bits) {
+    *bits = clock_reasons;
+    return 0;
+  };
   return {f, {}};
 }
 
@@ -84,10 +93,33 @@ TEST(Nvml, ReadsClocksAndDriver) {
   EXPECT_EQ(monitor.driver_version(), "580.1");
 }
 
+TEST(Nvml, ReadsPowerAndWhatHoldsTheClocksDown) {
+  GpuMonitor monitor(fake_library(), kGpus[1].pci_bus_id, kGpus[1].uuid);
+  EXPECT_EQ(monitor.power_milliwatts(), 312'500u);
+  // None, idle, a setting, sync boost, display; then with each that is somebody's fault.
+  for (const unsigned long long bits : {0x0, 0x1, 0x2, 0x10, 0x100, 0x113}) {
+    clock_reasons = bits;
+    EXPECT_EQ(monitor.throttled(), false) << bits;
+    for (const unsigned long long held_down : {0x4, 0x8, 0x20, 0x40, 0x80}) {
+      clock_reasons = bits | held_down;
+      EXPECT_EQ(monitor.throttled(), true) << clock_reasons;
+    }
+  }
+  NvmlLibrary old = fake_library();
+  old.functions->power = nullptr;
+  old.functions->clock_reasons = nullptr;
+  GpuMonitor without(old, kGpus[1].pci_bus_id, kGpus[1].uuid);
+  EXPECT_EQ(without.power_milliwatts(), std::nullopt);
+  EXPECT_EQ(without.throttled(), std::nullopt);
+  EXPECT_EQ(without.utilisation_percent(), 20u);
+}
+
 TEST(Nvml, AnUnknownGpuHasAReason) {
   GpuMonitor monitor(fake_library(), "00000000:00:00.0", "MIG-e");
   EXPECT_EQ(monitor.utilisation_percent(), std::nullopt);
   EXPECT_EQ(monitor.sm_clock_mhz(), std::nullopt);
+  EXPECT_EQ(monitor.power_milliwatts(), std::nullopt);
+  EXPECT_EQ(monitor.throttled(), std::nullopt);
   for (const char* part : {"00000000:00:00.0", "MIG-e", "Not Found"})
     EXPECT_NE(monitor.reason().find(part), std::string::npos) << monitor.reason();
   EXPECT_EQ(monitor.driver_version(), "580.1");  // belongs to no GPU

@@ -3,6 +3,7 @@
 
 usage: cli_test.py PROGRAM [unittest options]
 """
+import csv
 import fcntl
 import gzip
 import hashlib
@@ -30,12 +31,12 @@ ROW_KEYS = {
     "workload", "batch", "image", "schedule", "precision", "device", "input", "workers", "warmup",
     "steps", "steps_per_s", "images_per_s", "stage_ms", "bound", "gain", "memory_bytes",
     "plan_hash", "verified", "gpu", "driver", "sm_clock_mhz", "memory_clock_mhz", "gpu_busy_pct",
-    "nvml_util_pct", "prepare_s", "capture_s", "gpu_memory_bytes"}
+    "nvml_util_pct", "power_w", "throttled", "prepare_s", "capture_s", "gpu_memory_bytes"}
 FOUND_KEYS = {
     "batch_per_gpu", "global_batch", "gpus", "status", "reason", "predicted_bytes", "bytes_per_sample",
     "steps_run", "warmup_steps", "repeats", "throughput_mean", "throughput_median", "throughput_min",
     "throughput_max", "throughput_ci95", "noise_pct", "step_ms_mean", "step_ms_median", "step_ms_p95", "mem_peak_bytes",
-    "mem_free_bytes"}
+    "mem_free_bytes", "gpu_busy_pct", "nvml_util_pct", "sm_clock_mhz", "memory_clock_mhz", "power_w", "throttled"}
 OVERLAP_KEYS = {"balance", "grid_fill", "blocks", "t_a_ms", "t_b_ms", "serial_ms", "overlap_ms", "bound",
                 "speedup", "efficiency", "verdict"}
 
@@ -716,6 +717,37 @@ class CommandLine(unittest.TestCase):
             self.assertGreater(row["throughput_ci95"], 0)
         self.refuse(2, ["--trial-ms is 40", "at most --trial-seconds, 0.01"],
                     *self.find_batch(*options)[:-2], "--trial-ms", 40, "--trial-seconds", 0.01)
+
+    def test_find_batch_as_a_table(self):
+        """The rows of --csv are those of --json."""
+        options = ("--model", self.KERAS, "--data", f"csv:{self.TRIAL}", "--max", 2, "--with-accuracy", 2, "--samples", 3)
+        result = self.found(*options, "--csv", "sizes.csv")
+        with open(self.folder / "sizes.csv", newline="") as file:
+            lines = list(csv.DictReader(file))
+        self.assertEqual(len(lines), len(result["rows"]))
+        for line, row in zip(lines, result["rows"]):
+            flat = {}
+            for name, value in row.items():
+                flat |= {f"{name}.{key}": inner for key, inner in value.items()} if isinstance(value, dict) else {name: value}
+            self.assertEqual(list(line), list(flat))
+            for name, value in flat.items():
+                if value is None:
+                    self.assertEqual(line[name], "", name)
+                elif isinstance(value, str):
+                    self.assertEqual(line[name], value, name)
+                else:
+                    self.assertEqual([json.loads(part) for part in line[name].split(";")],
+                                     value if isinstance(value, list) else [value], name)
+        # Of three samples batches of two leave one.
+        note, = (note for note in result["notes"] if "single sample" in note)
+        self.assertTrue(note.startswith("Batch 2: "), note)
+        skipped = self.found("segment", "--image", 32, "--max", 2, "--budget-s", 0.001, "--csv", "sizes.csv")
+        with open(self.folder / "sizes.csv", newline="") as file:
+            lines = list(csv.DictReader(file))
+        self.assertEqual([line["reason"] for line in lines], ["", skipped["rows"][1]["reason"]])
+        self.assertEqual(lines[1]["throughput_mean"], "")
+        self.refuse(2, ["--json", "--csv"], *self.find_batch("segment", "--csv", "a", "--json", "a"))
+        self.refuse(3, "nowhere/f.csv", *self.find_batch("segment", "--csv", "nowhere/f.csv"))
 
     def test_find_batch_within_a_budget(self):
         """A budget that one trial uses up: the smallest size answers, the others say why they do not."""
