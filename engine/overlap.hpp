@@ -46,8 +46,9 @@ struct OverlapSeen {
   double serial = 0, overlapped = 0;
 };
 
-/// Whether overlapping pays there. It does where neither part fills the device alone and both take
-/// about the same time; where it does not, the sentence says which of the two fails.
+/// Whether overlapping pays there. It does where neither part fills the device alone, both take
+/// about the same time, and handing over takes little beside them; where it does not, the sentence
+/// says which of the three fails.
 struct OverlapAnswer {
   double a = 0, b = 0;    ///< seconds of the longest stage before the last, and of the last
   double bound = 1;       ///< largest speed-up there can be: all stages / the longest

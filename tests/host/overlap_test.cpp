@@ -74,6 +74,30 @@ TEST(OverlapAnswer, SerialWhereEachStageFillsTheDevice) {
   EXPECT_LT(loses.efficiency, 0);
 }
 
+// Stages of microseconds: the threads or streams that wake each other take longer than they do.
+TEST(OverlapAnswer, SerialWhereHandingOverCostsMore) {
+  const OverlapAnswer loses = judge(0, 0.004, 0.005, 0.012, 0.031);
+  EXPECT_EQ(loses.verdict, OverlapVerdict::hurts);
+  EXPECT_TRUE(says(loses,
+                   "Overlap loses: 0.39 times as fast as serial, at most 1.80; handing over "
+                   "costs more than is hidden, as with small batches: a step takes 0.031 ms, its "
+                   "stages alone 0.009 ms in all."))
+      << loses.sentence;
+  EXPECT_FALSE(says(loses, "fills the device"));
+  const OverlapAnswer nothing = judge(0, 0.004, 0.005, 0.031, 0.03);
+  EXPECT_EQ(nothing.verdict, OverlapVerdict::nothing);
+  EXPECT_TRUE(says(nothing,
+                   "Overlap does nothing: 1.03 times as fast as serial, at most 1.80; "
+                   "handing over costs more than is hidden"))
+      << nothing.sentence;
+  // Half as much again as one after the other is where the reason changes.
+  EXPECT_TRUE(says(judge(0, 5, 5, 10, 14.9), "the stages slow each other down"));
+  EXPECT_TRUE(says(judge(0, 5, 5, 10, 15.1), "handing over costs more than is hidden"));
+  // Where it pays, or has nothing to gain, it is no reason.
+  EXPECT_TRUE(says(judge(0, 0.004, 0.005, 0.04, 0.03), "Overlap pays"));
+  EXPECT_TRUE(says(judge(0, 0.001, 0.1, 0.3, 0.4), "the stages are unequal"));
+}
+
 TEST(OverlapAnswer, TimesThatSayNothingAreSerial) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   EXPECT_FALSE(judge(0, 5, 5, nan, 10).overlap_is_worth_it());
