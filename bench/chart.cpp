@@ -7,6 +7,7 @@
 #include <cmath>
 #include <numeric>
 #include <set>
+#include <utility>
 
 #include "html.hpp"
 
@@ -18,7 +19,8 @@ using html::escape;
 // In the units of the drawing, which a phone shows at about one a pixel.
 constexpr double kWidth = 360, kHeight = 224;
 constexpr double kLeft = 44, kRight = 342, kTop = 20, kBottom = 188;
-constexpr double kLabelGap = 24;  // between the labels of an axis
+constexpr double kEndRoom = 12;             // for half a label at both ends of an axis
+constexpr double kDigit = 6.5, kSpace = 6;  // widths of a character of a label, and between labels
 constexpr double kBarStep = 26, kBar = 16;
 /// The first is larger, so that it shows behind others where they have the same values.
 constexpr double kPoints[] = {5, 3.75, 2.5};
@@ -84,8 +86,12 @@ double nice_step(double top) {
   return 10 * power;
 }
 
-/// "0.25", "40"; in thousands, "12k", where the axis goes far.
+/// "0.25", "40"; in thousands and so on, "12k", "2.5M", where the axis goes far.
 std::string axis_label(double value, double axis_top) {
+  if (value > 0)
+    for (const auto& [size, name] :
+         {std::pair(1e12, 'T'), std::pair(1e9, 'G'), std::pair(1e6, 'M')})
+      if (axis_top >= size) return fmt::format("{:g}{}", value / size, name);
   return axis_top >= 10'000 && value > 0 ? fmt::format("{:g}k", value / 1000)
                                          : fmt::format("{:g}", value);
 }
@@ -105,8 +111,7 @@ std::string render(const LineChart& chart) {
   const double step = nice_step(top);
   const double axis_top = step * std::ceil(top / step - 1e-9);
   const double first = std::log2(*xs.begin()), last = std::log2(*xs.rbegin());
-  // Half a label of room at both ends.
-  const double x_begin = kLeft + kLabelGap / 2, x_end = kRight - kLabelGap / 2;
+  const double x_begin = kLeft + kEndRoom, x_end = kRight - kEndRoom;
   const auto at_x = [&](double x) {
     return first == last ? (x_begin + x_end) / 2
                          : x_begin + (x_end - x_begin) * (std::log2(x) - first) / (last - first);
@@ -125,11 +130,14 @@ std::string render(const LineChart& chart) {
   }
   if (chart.chosen)
     out += line("chosen", at_x(chart.chosen->at), kTop, at_x(chart.chosen->at), kBottom);
-  double labelled = -kLabelGap;
+  double labelled = 0;  // up to where
   for (const double x : xs) {
     out += line("tick", at_x(x), kBottom, at_x(x), kBottom + 4);
-    if (at_x(x) - labelled < kLabelGap) continue;
-    out += text("middle", labelled = at_x(x), kBottom + 16, fmt::format("{:g}", x));
+    const std::string label = fmt::format("{:g}", x);
+    const double half = kDigit * static_cast<double>(label.size()) / 2;
+    if (at_x(x) - half < labelled + kSpace) continue;
+    labelled = at_x(x) + half;
+    out += text("middle", at_x(x), kBottom + 16, label);
   }
   out += text("end", kRight, kBottom + 31, "batch");
   if (chart.limit)

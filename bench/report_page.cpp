@@ -697,7 +697,6 @@ std::string section_of(const FoundResult& result) {
                           fmt::format("<span class=\"sentence\">{}</span>", escape(finding))});
   }
   if (!why.rows.empty()) out += render(why);
-  for (const std::string& note : result.notes) out += element("p", escape(note));
   return out;
 }
 
@@ -713,6 +712,7 @@ std::string advice_of(const FoundResult& result) {
   out += answer("Fastest: batch", result.best_throughput);
   out += answer("Largest that runs: batch", result.largest_feasible);
   if (result.accuracy) out += element("li", escape(result.accuracy->comparison));
+  for (const std::string& note : result.notes) out += element("li", escape(note));
   return element("ul", "\n" + out) + (result.accuracy
                                           ? ""
                                           : "<p class=\"quiet\">This says what is fast, not what "

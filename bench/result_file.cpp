@@ -20,6 +20,8 @@ using Json = nlohmann::ordered_json;
 constexpr int kSchema = 1;
 // Of any value here, in any of its units; what is smaller is 0.
 constexpr double kSmallest = 1e-9, kLargest = 1e15;
+// What a whole may be exceeded by where its parts were rounded.
+constexpr double kRounding = 1 + 1e-6;
 // Objects and lists within each other. Writing JSON, for messages, recurses.
 constexpr int kDeepest = 32;
 
@@ -82,6 +84,12 @@ class Node {
       wrong(fmt::format("a number from {:g} to {:g}", kSmallest, kLargest));
     return number();
   }
+  std::optional<double> percent_or_none() const {
+    if (none()) return std::nullopt;
+    if (!value_.is_number() || !(number() >= 0 && number() <= 100 * kRounding))
+      wrong("a number from 0 to 100");
+    return number();
+  }
   std::optional<double> at_least_0_or_none() const {
     return none() ? std::nullopt : std::optional(at_least_0());
   }
@@ -111,6 +119,9 @@ class Node {
     if (seen.size() > 40) seen = seen.substr(0, 40) + "...";
     refuse(file_, fmt::format("{} is {}; allowed: {}", place_.empty() ? "the whole" : place_,
                               none() ? "missing" : seen, allowed));
+  }
+  [[noreturn]] void wrong_sum(double sum, const std::string& allowed) const {
+    refuse(file_, fmt::format("{} adds up to {:g}; allowed: {}", place_, sum, allowed));
   }
 
  private:
@@ -142,6 +153,24 @@ NamedValues read_values(const Node& node) {
   if (node.none()) return values;
   for (const auto& [name, value] : node.members()) values.emplace_back(name, value.at_least_0());
   return values;
+}
+
+/// read_values(), each within a step.
+NamedValues read_parts(const Node& node, double step_ms) {
+  const NamedValues parts = read_values(node);
+  for (const auto& [name, ms] : parts)
+    if (ms > step_ms * kRounding)
+      node.at(name).wrong(fmt::format("a number from 0 to step_ms, {:g}", step_ms));
+  return parts;
+}
+
+/// And which a step is divided into.
+NamedValues read_split(const Node& node, double step_ms) {
+  const NamedValues parts = read_parts(node, step_ms);
+  double sum = 0;
+  for (const auto& [name, ms] : parts) sum += ms;
+  if (sum > step_ms * kRounding) node.wrong_sum(sum, fmt::format("at most step_ms, {:g}", step_ms));
+  return parts;
 }
 
 std::vector<std::string> read_texts(const Node& list) {
@@ -187,8 +216,8 @@ BenchRow read_bench_row(const Node& node) {
   row.memory_bytes = node.at("memory_bytes").at_least_0();
   row.stages = read_values(node.at("stage_ms"));
   row.bound = node.at("bound").above_0_or_none();
-  row.gpu_busy_pct = node.at("gpu_busy_pct").at_least_0_or_none();
-  row.nvml_util_pct = node.at("nvml_util_pct").at_least_0_or_none();
+  row.gpu_busy_pct = node.at("gpu_busy_pct").percent_or_none();
+  row.nvml_util_pct = node.at("nvml_util_pct").percent_or_none();
   row.sm_clock_mhz = node.at("sm_clock_mhz").at_least_0_or_none();
   row.verified = node.at("verified").yes();
   return row;
@@ -303,13 +332,13 @@ ProfileRow read_profile_row(const Node& node) {
   node.at("steps").whole(1);
   row.step_ms = node.at("step_ms").above_0();
   row.plain_step_ms = node.at("plain_step_ms").above_0_or_none();
-  row.split = read_values(node.at("split_ms"));
-  row.hidden = read_values(node.at("hidden_ms"));
-  row.stages = read_values(node.at("stage_ms"));
-  row.kernel_busy_pct = node.at("kernel_busy_pct").at_least_0_or_none();
-  row.overlap_pct = node.at("overlap_pct").at_least_0_or_none();
-  row.sm_fill_pct = node.at("sm_fill_pct").at_least_0_or_none();
-  row.nvml_util_pct = node.at("nvml_util_pct").at_least_0_or_none();
+  row.split = read_split(node.at("split_ms"), row.step_ms);
+  row.hidden = read_parts(node.at("hidden_ms"), row.step_ms);
+  row.stages = read_parts(node.at("stage_ms"), row.step_ms);
+  row.kernel_busy_pct = node.at("kernel_busy_pct").percent_or_none();
+  row.overlap_pct = node.at("overlap_pct").percent_or_none();
+  row.sm_fill_pct = node.at("sm_fill_pct").percent_or_none();
+  row.nvml_util_pct = node.at("nvml_util_pct").percent_or_none();
   row.device_bytes = node.at("memory").at("device_bytes").at_least_0();
   row.pinned_bytes = node.at("memory").at("pinned_bytes").at_least_0();
   for (const Node& part : node.at("memory").at("parts").items())

@@ -129,7 +129,8 @@ struct Result {
 };
 
 /// Throws Error{data} with the file and the place in it for text that is not JSON, not a result of
-/// these commands in this version's schema, has no row, one row twice, or a value that cannot be.
+/// these commands in this version's schema, has no row, one row twice, or a value that cannot be:
+/// outside its range, a share above 100 %, or parts of a step that take longer than it.
 /// Fields that it does not know are passed over.
 Result parse_result(const std::string& file, const std::string& text);
 

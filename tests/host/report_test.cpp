@@ -5,10 +5,13 @@
 
 #include <cmath>
 #include <limits>
+#include <string>
 #include <tandem/bench/chart.hpp>
 #include <tandem/bench/comparison.hpp>
 #include <tandem/bench/html.hpp>
 #include <tandem/tests/support/files.hpp>
+#include <utility>
+#include <vector>
 
 namespace tandem::program {
 namespace {
@@ -140,6 +143,50 @@ TEST(LineChart, LabelsDoNotTouch) {
   const std::string drawing = render(chart);
   EXPECT_EQ(count(drawing, "class=\"tick\""), 100u);
   EXPECT_LE(count(drawing, "text-anchor=\"middle\""), 14u);
+}
+
+/// [x, text] of the labels with this anchor.
+std::vector<std::pair<double, std::string>> labels_of(const std::string& drawing,
+                                                      const std::string& anchor) {
+  std::vector<std::pair<double, std::string>> labels;
+  const std::string begin = "<text text-anchor=\"" + anchor + "\" x=\"";
+  for (std::size_t at = 0; (at = drawing.find(begin, at)) != std::string::npos;) {
+    at += begin.size();
+    const std::size_t text = drawing.find('>', at) + 1;
+    labels.emplace_back(std::stod(drawing.substr(at)),
+                        drawing.substr(text, drawing.find('<', text) - text));
+  }
+  return labels;
+}
+
+// A character is at most 6.5 units wide: 0.59 of a font of 11.
+TEST(LineChart, LabelsOfSizesHaveRoom) {
+  LineChart chart;
+  std::vector<ChartPoint> points;
+  for (const int x : {1, 2, 4, 8, 16, 32, 64, 128, 256, 384, 512, 768, 1024, 2048, 4096, 65535})
+    points.push_back({static_cast<double>(x), 1, std::nullopt});
+  chart.series = {{"a", 0, points}};
+  double end = 0;
+  const auto labels = labels_of(render(chart), "middle");
+  EXPECT_GE(labels.size(), 8u);
+  for (const auto& [x, label] : labels) {
+    const double half = 6.5 * static_cast<double>(label.size()) / 2;
+    EXPECT_GT(x - half, end + 3) << label;
+    end = x + half;
+  }
+  EXPECT_LT(end, 360);
+}
+
+TEST(LineChart, LabelsOfTheAxisAreNotCutOff) {
+  for (double y = 0.3; y < 1e15; y *= 1.7) {
+    LineChart chart;
+    chart.series = {{"a", 0, {{1, y, std::nullopt}}}};
+    for (const auto& [x, label] : labels_of(render(chart), "end"))
+      EXPECT_GT(x - 6.5 * static_cast<double>(label.size()), 0) << label << " for " << y;
+  }
+  LineChart chart;
+  chart.series = {{"a", 0, {{1, 1e7, std::nullopt}}}};
+  EXPECT_EQ(labels_of(render(chart), "end")[5].second, "10M");
 }
 
 TEST(ShareChart, EscapesNames) {

@@ -474,6 +474,17 @@ class Report(WithResults):
         self.assertEqual(reasons[-1][1]["text"], "out of memory: 125829120 bytes for the arena")
         self.assertIn("Memory by batch size, GiB; limit 100.0", [name for _, name in page.tables])
 
+    def test_notes_are_advice(self):
+        """What a reader would not expect stands where he looks first: that the size scores worse, above all."""
+        result = found()
+        result["notes"] = ["Batch 64 is recommended for its speed, but it scores below the best.", "Another note."]
+        self.write(f=result)
+        page = self.page("f")
+        advice = page.text[:page.text.index("f.json")]
+        for note in result["notes"]:
+            self.assertIn(note, advice)
+            self.assertEqual(page.text.count(note), 1)
+
     def test_find_batch_without_overlap(self):
         result = found()
         for row in result["rows"]:
@@ -674,6 +685,14 @@ class Report(WithResults):
                 (found(), ("recommended",), None, "recommended is missing; allowed: an object"),
                 (found(), ("notes",), [3], "notes[0] is 3; allowed: a text"),
                 (overlap(), ("rows", 0, "verdict"), "maybe", "allowed: pays, does nothing, hurts"),
+                (bench(), ("rows", 0, "gpu_busy_pct"), 200, "rows[0].gpu_busy_pct is 200; allowed: a number from 0 to 100"),
+                (bench(), ("rows", 0, "nvml_util_pct"), 100.5, "rows[0].nvml_util_pct is 100.5; allowed"),
+                *((profile(), ("rows", 1, f"{name}_pct"), 200, f"rows[1].{name}_pct is 200; allowed: a number from 0 to 100")
+                  for name in ("kernel_busy", "overlap", "sm_fill", "nvml_util")),
+                (profile(), ("rows", 0, "split_ms", "copy"), 0.2, "rows[0].split_ms adds up to 0.73; allowed: at most step_ms, 0.54"),
+                (profile(), ("rows", 0, "split_ms", "copy"), 7, "rows[0].split_ms.copy is 7; allowed: a number from 0 to step_ms, 0.54"),
+                (profile(), ("rows", 0, "hidden_ms", "copy"), 0.6, "rows[0].hidden_ms.copy is 0.6; allowed"),
+                (profile(), ("rows", 0, "stage_ms", "train"), 0.6, "rows[0].stage_ms.train is 0.6; allowed"),
                 (profile(), ("rows", 0, "memory", "parts"), {}, "rows[0].memory.parts is {}; allowed: a list")):
             with self.subTest(place=place, value=value):
                 self.refuse_result(words, changed(base, place, value))
