@@ -504,7 +504,7 @@ void run(const ProfileOptions& options, const Options& declared, MakeWorkload ma
     if (row.contains("traces")) {
       row["plain_step_ms"] = 1e3 * plain_step_seconds(device, workload.job, batch, schedule, steps);
       for (const Json& trace : row["traces"])
-        if (trace["dropped_events"] > 0 && !options.quiet)
+        if (trace["dropped_events"] > 0)
           say(fmt::format("warning: {}: {} events were dropped for --trace-limit {} MiB\n",
                           trace["file"].get<std::string>(), trace["dropped_events"].dump(),
                           options.trace_limit));

@@ -60,11 +60,6 @@ class [[nodiscard]] DeviceGuard {
   bool pushed_ = false;
 };
 
-ErrorCode code_of(const CudaError& error) {
-  return error.status() == cudaErrorMemoryAllocation ? ErrorCode::out_of_memory
-                                                     : ErrorCode::run_failed;
-}
-
 /// Runs body() with the device current; CudaError becomes Error.
 template <class Body>
 auto on_device(const Device& device, const char* doing, Body body) {
@@ -72,7 +67,7 @@ auto on_device(const Device& device, const char* doing, Body body) {
     const DeviceGuard guard(device);
     return body();
   } catch (const CudaError& error) {
-    throw Error(code_of(error), fmt::format("{}: {}", doing, error.what()));
+    throw Error(cuda_error_code(error.status()), fmt::format("{}: {}", doing, error.what()));
   }
 }
 
@@ -194,7 +189,7 @@ class CudaBackend final : public Backend {
     } catch (const Error& error) {
       failure_.set(generation, bound, error);
     } catch (const CudaError& error) {
-      failure_.set(generation, bound, Error(code_of(error), error.what()));
+      failure_.set(generation, bound, Error(cuda_error_code(error.status()), error.what()));
     } catch (const std::exception& error) {
       failure_.set(generation, bound, Error(ErrorCode::run_failed, error.what()));
     } catch (...) {

@@ -596,7 +596,7 @@ class Report(WithResults):
         (self.folder / "page.html").write_text("old")
 
         def fill_the_disk():
-            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            signal.signal(signal.SIGXFSZ, signal.SIG_DFL)  # which kills, unless the program says otherwise
             resource.setrlimit(resource.RLIMIT_FSIZE, (5000, 5000))
 
         before = self.files()
