@@ -346,7 +346,7 @@ void run(AugmentOptions& options, const Options& declared) {
     make_draws(options, settings.back(), original.record);  // throws where one does not fit
   }
 
-  if (!options.quiet) announce(device, 1);
+  announce(device, 1, options.quiet);
   const std::unique_ptr<Backend> backend = make_backend(device);
   std::vector<Row> rows;
   for (std::size_t i = 0; i < originals.size(); ++i) {

@@ -515,10 +515,10 @@ void run(const BenchOptions& options, const Options& declared, MakeJob make) {
   check_json(options.json);
   const bool overlaps = std::any_of(options.schedules.begin(), options.schedules.end(),
                                     [](const std::string& name) { return name != "serial"; });
-  if (!options.quiet) {
+  {
     EngineConfig config = make_job(make, options, device, 1).config;
     if (overlaps) config.scheduler.schedule = Schedule::overlap;
-    announce(device, stream_count(plan_training(config), config.scheduler));
+    announce(device, stream_count(plan_training(config), config.scheduler), options.quiet);
   }
   // Between requests nothing is under way that Ctrl-C would have to end in order.
   if (options.serve) return serve(options, device, make);

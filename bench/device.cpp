@@ -256,8 +256,8 @@ std::vector<std::string> cuda_warnings(int streams) {
   return warnings;
 }
 
-void announce(const Device& device, int streams) {
-  say(fmt::format("device {}: {}\n", device.name, device.reason));
+void announce(const Device& device, int streams, bool quiet) {
+  if (!quiet) say(fmt::format("device {}: {}\n", device.name, device.reason));
   if (!device.is_cuda()) return;
   for (const std::string& warning : cuda_warnings(streams))
     say(fmt::format("warning: {}\n", warning));

@@ -83,8 +83,9 @@ std::string full_plan_hash(const Plan& plan, const Backend& backend);
 
 /// Variables of the environment that change how CUDA runs `streams` streams, one sentence each.
 std::vector<std::string> cuda_warnings(int streams);
-/// Writes the device's name and reason to standard error, and the warnings for a GPU.
-void announce(const Device& device, int streams);
+/// Writes the warnings for a GPU to standard error, and before them, unless `quiet`, the device's
+/// name and reason.
+void announce(const Device& device, int streams, bool quiet);
 
 /// Streams that a plan is run with, side lanes among them.
 int stream_count(const Plan& plan, const SchedulerOptions& options);

@@ -178,8 +178,8 @@ void run(EvalOptions& options, const Options& declared) {
     samples.augment = framing(network.config, options.frame, data->image());
   }
 
-  if (!options.quiet)
-    announce(device, stream_count(plan_prediction(network.config), network.config.scheduler));
+  announce(device, stream_count(plan_prediction(network.config), network.config.scheduler),
+           options.quiet);
   watch_interrupt();
   const std::unique_ptr<Backend> backend = make_backend(device);
   SamplePredictor predictor(*backend, network.config, samples);

@@ -394,7 +394,7 @@ void run(FindOptions& options, const Options& declared, const Choice& choice) {
   if (options.memory_mib > 0)
     finder.memory_bytes = std::min(free_bytes, static_cast<std::size_t>(options.memory_mib) * kMiB);
 
-  if (!options.quiet) announce(device, stream_count(plan_training(config), config.scheduler));
+  announce(device, stream_count(plan_training(config), config.scheduler), options.quiet);
   watch_interrupt();
   TrainingProbe probe(device, job, [&](std::int64_t batch) {
     if (!options.quiet) say(fmt::format("find-batch: trial of batch {}\n", batch));

@@ -5,11 +5,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <iostream>
 #include <limits>
 #include <new>
+#include <system_error>
 #include <tandem/engine/error.hpp>
 #if defined(__GLIBC__)
 #include <malloc.h>
@@ -41,6 +44,14 @@ int report(ErrorCode code, std::string message, const std::string& hint = {}) {
       fmt::format("no {}; allowed: {}",
                   top ? "command" : fmt::format("workload for '{}'", command.get_name()), names),
       "--help lists the options");
+}
+
+/// Ends the process without what it does at its exit: there OpenBLAS waits for a thread of its own,
+/// which, where memory cannot be had, tries to get some for ever.
+[[noreturn]] void end_without_memory(int code) {
+  std::fflush(stdout);
+  std::fflush(stderr);
+  std::_Exit(code);
 }
 
 /// What was printed has arrived, or is an error.
@@ -99,6 +110,9 @@ int main(int argc, char** argv) {
   // The stages are the parallelism; a GEMM that spreads over all cores would blur what overlapping
   // gains. A process-wide setting, so it is made here and not in the library.
   openblas_set_num_threads(1);
+  // A file that grows beyond what is allowed is an error of the write, which removes what there is
+  // of it, and not the end of the process.
+  std::signal(SIGXFSZ, SIG_IGN);
 #if defined(__GLIBC__)
   // Benchmarks take and give back the bytes of whole networks again and again. Memory that goes
   // back to the system each time has to be cleared by it each time, which takes longer than the
@@ -109,9 +123,17 @@ int main(int argc, char** argv) {
   try {
     return program::run(argc, argv);
   } catch (const Error& error) {
-    return program::report(error.code(), error.what(), error.hint());
+    const int code = program::report(error.code(), error.what(), error.hint());
+    if (error.code() == ErrorCode::out_of_memory) program::end_without_memory(code);
+    return code;
   } catch (const std::bad_alloc&) {
-    return program::report(ErrorCode::out_of_memory, "not enough memory");
+    program::end_without_memory(program::report(ErrorCode::out_of_memory, "not enough memory"));
+  } catch (const std::system_error& error) {
+    if (error.code() != std::errc::resource_unavailable_try_again)
+      return program::report(ErrorCode::run_failed, error.what());
+    program::end_without_memory(program::report(
+        ErrorCode::out_of_memory, fmt::format("a thread could not be started: {}", error.what()),
+        "memory or the number of threads is limited (ulimit -v, ulimit -u)"));
   } catch (const std::exception& error) {
     if (std::ferror(stdout) != 0) return program::report(ErrorCode::data, program::kNoOutput);
     return program::report(ErrorCode::run_failed, error.what());

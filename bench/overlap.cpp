@@ -227,7 +227,7 @@ void run(OverlapOptions& options, const Options& declared) {
   check_json(options.json);
   // The host has no grids: one column of cases.
   if (!device.is_cuda()) options.fills = {0};
-  if (!options.quiet) announce(device, 2);
+  announce(device, 2, options.quiet);
   watch_interrupt();
 
   const std::unique_ptr<Backend> backend = make_backend(device);

@@ -494,7 +494,7 @@ void run(const ProfileOptions& options, const Options& declared, MakeWorkload ma
   check_json(options.json);
   const Workload workload = complete_workload(options.work, device, make_workload);
   const EngineConfig& config = workload.job.config;
-  if (!options.quiet) announce(device, stream_count(plan_training(config), config.scheduler));
+  announce(device, stream_count(plan_training(config), config.scheduler), options.quiet);
   watch_interrupt();
 
   Json json = begin_result("profile", declared, workload, device);

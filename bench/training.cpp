@@ -582,7 +582,7 @@ void run_training(TrainOptions& options, const Options& declared, const Device& 
     note(fmt::format("schedule {}: {}", options.schedule, answer.sentence));
   }
   const Passes passes(options, job);
-  if (!options.quiet) announce(device, stream_count(plan_training(config), config.scheduler));
+  announce(device, stream_count(plan_training(config), config.scheduler), options.quiet);
 
   Log log;
   const std::unique_ptr<Backend> backend = make_backend(device);

@@ -62,7 +62,7 @@ void run(const TuneOptions& options, const Options& declared, MakeConfig make) {
   const std::vector<Plan> all = plans(options, device, make);
   check_replaceable("--out", options.out);
   check_json(options.json);
-  if (!options.quiet) announce(device, 1);
+  announce(device, 1, options.quiet);
   watch_interrupt();
   std::optional<Progress> progress;
   const TuneResult result = tune_algorithms(
