@@ -183,6 +183,55 @@ TEST(ChromeTrace, IsNotLongerThanAllowedAndCountsTheRest) {
   EXPECT_EQ(all.events, trace.events + trace.dropped);
 }
 
+// A long run with the defaults gives a file that viewers open, and what is left out is counted.
+TEST(ChromeTrace, TenThousandStepsFitIntoAFile) {
+  constexpr std::uint64_t kSteps = 10'000, kKernels = 20, kLength = 100;
+  const std::string name(600, 'k');  // as templates have them
+  HandRecording hand;
+  for (std::uint64_t step = 0; step < kSteps; ++step)
+    for (std::uint64_t i = 0; i < kKernels; ++i) {
+      const std::uint64_t begin = (step * kKernels + i) * kLength;
+      hand.kernel(kTrain, step, begin, begin + kLength - 1, 132, name.c_str());
+    }
+  const Recording recording = hand.take();
+  const ProfileWindow window = window_of(recording, 0, kSteps - 1);
+  const TraceText trace = chrome_trace(recording, window, {}, {});
+  EXPECT_LE(trace.json.size(), std::size_t{64} << 20);
+  EXPECT_GT(trace.dropped, 0u);
+  EXPECT_GT(trace.events, 100'000u);
+  TraceOptions unlimited;
+  unlimited.most_bytes = std::size_t{1} << 30;
+  const TraceText all = chrome_trace(recording, window, {}, unlimited);
+  EXPECT_EQ(all.dropped, 0u);
+  EXPECT_EQ(trace.events + trace.dropped, all.events);
+  EXPECT_GE(all.events, kSteps * (kKernels + 2));  // and a step and a stage for each
+  // Parsing all of it takes the memory of ten such files: its ends, and the events one by one.
+  EXPECT_EQ(trace.json.rfind("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n", 0), 0u);
+  const std::size_t end = trace.json.rfind("\n],\"otherData\":");
+  ASSERT_NE(end, std::string::npos);
+  const Json tail = Json::parse(std::string("{").append(trace.json, end + 3));
+  EXPECT_EQ(tail.at("otherData").at("dropped_events"), trace.dropped);
+  std::uint64_t events = 0;
+  double last = 0;
+  for (std::size_t begin = trace.json.find('\n') + 1; begin < end;) {
+    const std::size_t next = trace.json.find('\n', begin);
+    const bool comma = trace.json[next - 1] == ',';
+    const std::string line = trace.json.substr(begin, next - begin - (comma ? 1 : 0));
+    begin = next + 1;
+    if (line.find("\"ph\":\"M\"") != std::string::npos) continue;
+    ++events;
+    if (events % 1000 == 0) {  // of each thousand one is read
+      const Json event = Json::parse(line);
+      EXPECT_GE(event.at("ts").get<double>(), last);
+      last = event.at("ts");
+      if (event.at("ph") == "X") {
+        EXPECT_GE(event.at("dur").get<double>(), 0);
+      }
+    }
+  }
+  EXPECT_EQ(events, trace.events);
+}
+
 TEST(ChromeTrace, SaysWhatTheRecorderDropped) {
   HandRecording hand = two_steps();
   hand.recorder().drop(17);
