@@ -328,6 +328,9 @@ class Search {
       std::vector<std::int64_t> order = open_sizes();
       if (order.empty()) return;
       order.push_back(fastest(roomy_sizes()));
+      double seconds = 0;
+      for (const std::int64_t size : order) seconds += cost_of(size);
+      if (has_budget() && seconds > seconds_left()) return;
       try_all(order);
     }
   }

@@ -614,6 +614,35 @@ TEST(Finder, ATrialThatTakesLongerThanItDidLeavesNoTimeForOthers) {
   }
 }
 
+TEST(Finder, BudgetEndsTheTrialsOfWhatIsOpen) {
+  // 32 stays open, and is tried on as long as there is time.
+  FakeProbe probe;
+  probe.seconds = [](Size n, int call) {
+    return static_cast<double>(n) /
+           (n < 32   ? double(n)
+            : n > 32 ? 1000
+                     : 940 + 10 * (call % 3)) /
+           10;
+  };
+  FinderOptions options = options_for(100 * 64);
+  options.refinements = 0;
+  options.margin = 0;
+  options.most_repeats = 12;
+  options.steps = 8;
+  options.budget_seconds = 1e6;
+  FakeProbe unhurried;
+  unhurried.seconds = probe.seconds;
+  find(unhurried, options);
+  options.budget_seconds = unhurried.clock - 100 - 1e-3;  // without the last trials
+  const FinderResult result = find(probe, options);
+  EXPECT_EQ(unhurried.calls.at(32), 1 + 12);
+  EXPECT_LT(probe.calls.at(32), 1 + 12);
+  EXPECT_GE(probe.calls.at(32), 1 + 3);
+  EXPECT_LE(probe.clock, 100 + options.budget_seconds);
+  ASSERT_EQ(result.notes.size(), 1u);  // nothing was left out
+  EXPECT_TRUE(has(result.notes[0], "Batch 32: too close")) << result.notes[0];
+}
+
 TEST(Finder, ABudgetThatIsLongEnoughChangesNothing) {
   FakeProbe with, without;
   FinderOptions options = options_for(100 * 300);
