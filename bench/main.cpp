@@ -128,14 +128,13 @@ int main(int argc, char** argv) {
     return code;
   } catch (const std::bad_alloc&) {
     program::end_without_memory(program::report(ErrorCode::out_of_memory, "not enough memory"));
-  } catch (const std::system_error& error) {
-    if (error.code() != std::errc::resource_unavailable_try_again)
-      return program::report(ErrorCode::run_failed, error.what());
-    program::end_without_memory(program::report(
-        ErrorCode::out_of_memory, fmt::format("a thread could not be started: {}", error.what()),
-        "memory or the number of threads is limited (ulimit -v, ulimit -u)"));
   } catch (const std::exception& error) {
     if (std::ferror(stdout) != 0) return program::report(ErrorCode::data, program::kNoOutput);
+    const auto* system = dynamic_cast<const std::system_error*>(&error);
+    if (system != nullptr && system->code() == std::errc::resource_unavailable_try_again)
+      program::end_without_memory(program::report(
+          ErrorCode::out_of_memory, fmt::format("a thread could not be started: {}", error.what()),
+          "memory or the number of threads is limited (ulimit -v, ulimit -u)"));
     return program::report(ErrorCode::run_failed, error.what());
   }
 }
