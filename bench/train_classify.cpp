@@ -40,15 +40,6 @@ TrainJob classify_job(ClassifyOptions& options, bool eval_given) {
   return job;
 }
 
-namespace {
-
-void run(ClassifyOptions& options, const Options& declared) {
-  const Device device = open_training_device(options);
-  run_training(options, declared, device, classify_job(options, declared.given("--eval")));
-}
-
-}  // namespace
-
 void add_train_classify(CLI::App& train, Command& selected) {
   CLI::App* app = train.add_subcommand("classify", "One label a picture: all of it is trained");
   auto values = std::make_shared<ClassifyOptions>();
@@ -57,9 +48,7 @@ void add_train_classify(CLI::App& train, Command& selected) {
   add_picture_options(*options, o.data);
   options->image(o.image);
   options->number("--classes", o.classes, 2, 254, "classes")->default_str("the data's, or 10");
-  options->flag("--no-shuffle", o.no_shuffle, "records in the order of their files in each epoch");
-  add_augment_options(*options, o.augment);
-  add_training_options(*options, o);
+  add_training_options(*options, o, o.augment);
   options->text("--init", o.init, "FILE",
                 "weights of an encoder or of the whole classifier, safetensors");
   options
@@ -68,8 +57,9 @@ void add_train_classify(CLI::App& train, Command& selected) {
       ->default_str("all");
   options->text("--out", o.out, "DIR",
                 "folder for encoder.safetensors, classifier.safetensors and log.jsonl");
-  app->callback(
-      [&selected, values, options] { selected = [values, options] { run(*values, *options); }; });
+  app->callback([&selected, values, options] {
+    selected = [values, options] { open_and_train(*values, *options, classify_job); };
+  });
 }
 
 }  // namespace tandem::program

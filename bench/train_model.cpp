@@ -80,15 +80,6 @@ TrainJob model_job(ModelOptions& options, bool eval_given) {
   return job;
 }
 
-namespace {
-
-void run(ModelOptions& options, const Options& declared) {
-  const Device device = open_training_device(options);
-  run_training(options, declared, device, model_job(options, declared.given("--eval")));
-}
-
-}  // namespace
-
 Labels labels_of(const Model& model, const std::string& path) {
   const PictureSize input = input_size(model);
   const PictureSize features = picture_sizes(model.frozen, input.height, input.width).back();
@@ -133,9 +124,7 @@ void add_train_model(CLI::App& train, Command& selected) {
   CLI::Option* model = options->text("--model", o.model, "FILE",
                                      "a network of your own, as JSON, in place of a name");
   add_all_data_options(*options, o.data);
-  options->flag("--no-shuffle", o.no_shuffle, "records in the order of their files in each epoch");
-  add_augment_options(*options, o.augment);
-  add_training_options(*options, o);
+  add_training_options(*options, o, o.augment);
   options->text("--init", o.init, "FILE",
                 "weights of the frozen part, or of all where nothing is frozen, safetensors");
   options
@@ -144,7 +133,8 @@ void add_train_model(CLI::App& train, Command& selected) {
       ->default_str("all; 512 scenes");
   options->text("--out", o.out, "DIR",
                 "folder for model.json, trained.safetensors, frozen.safetensors and log.jsonl");
-  choose_model(train, model, selected, [values, options] { run(*values, *options); });
+  choose_model(train, model, selected,
+               [values, options] { open_and_train(*values, *options, model_job); });
 }
 
 }  // namespace tandem::program

@@ -34,15 +34,6 @@ TrainJob segment_job(SegmentOptions& options, bool eval_given) {
   return job;
 }
 
-namespace {
-
-void run(SegmentOptions& options, const Options& declared) {
-  const Device device = open_training_device(options);
-  run_training(options, declared, device, segment_job(options, declared.given("--eval")));
-}
-
-}  // namespace
-
 void add_train_segment(CLI::App& train, Command& selected) {
   CLI::App* app =
       train.add_subcommand("segment", "Labels every pixel: a frozen encoder, a trained decoder");
@@ -57,8 +48,9 @@ void add_train_segment(CLI::App& train, Command& selected) {
   options->number("--eval", o.held_out, 0, 1'000'000, "held-out scenes for the scores; 0: none");
   options->text("--out", o.out, "DIR",
                 "folder for encoder.safetensors, decoder.safetensors and log.jsonl");
-  app->callback(
-      [&selected, values, options] { selected = [values, options] { run(*values, *options); }; });
+  app->callback([&selected, values, options] {
+    selected = [values, options] { open_and_train(*values, *options, segment_job); };
+  });
 }
 
 }  // namespace tandem::program

@@ -510,6 +510,13 @@ void add_training_options(Options& options, TrainOptions& o) {
   add_later_option(options.app(), "--resume");
 }
 
+void add_training_options(Options& options, TrainOptions& values, AugmentChoice& augment) {
+  options.flag("--no-shuffle", values.no_shuffle,
+               "records in the order of their files in each epoch");
+  add_augment_options(options, augment);
+  add_training_options(options, values);
+}
+
 Device open_training_device(const TrainOptions& options) {
   watch_interrupt();
   Device device = open_device(options.device, options.plan);

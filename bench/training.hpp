@@ -64,6 +64,8 @@ struct ModelOptions : TrainOptions {
 
 /// Those whose names and meanings are the same for all.
 void add_training_options(Options& options, TrainOptions& values);
+/// The same, and those of a training that may read pictures with a label each.
+void add_training_options(Options& options, TrainOptions& values, AugmentChoice& augment);
 
 /// A file of --out.
 struct OutFile {
@@ -110,6 +112,15 @@ void put_initial(const std::string& path, const std::vector<Sequential>& models,
 /// Trains and reports. `declared` is stored with the result.
 void run_training(TrainOptions& options, const Options& declared, const Device& device,
                   TrainJob job);
+
+/// A sub-command: opens the device, then the data, and trains. `Values` are options of one kind,
+/// `job` makes what they ask for.
+template <class Values>
+void open_and_train(Values& values, const Options& declared,
+                    TrainJob (*job)(Values&, bool eval_given)) {
+  const Device device = open_training_device(values);
+  run_training(values, declared, device, job(values, declared.given("--eval")));
+}
 
 /// The same training without a report or a file, for the counts of the held-out data, which the job
 /// has to have. Throws Error{non_finite} where it diverges, Error{interrupted} after Ctrl-C.

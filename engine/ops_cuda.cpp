@@ -392,22 +392,16 @@ void run_on_cuda(const Operation& op, void* const* p, const CudaLane& lane) {
                                     lane.stream);
       });
     }
-    case OpKind::softmax_cross_entropy: {
-      const TensorDesc& dlogits = desc(op, 3);
-      return with_type(dlogits.dtype, [&](auto type) {
-        using T = typename decltype(type)::type;
-        cuda::softmax_cross_entropy(as<BatchHeader>(p[2]), as<float>(p[0]), as<std::uint8_t>(p[1]),
-                                    op.ignore_label, dlogits.pixels(), dlogits.c, as<T>(p[3]),
-                                    as<StepResult>(p[4]), lane.workspace, lane.stream);
-      });
-    }
+    case OpKind::softmax_cross_entropy:
     case OpKind::binary_cross_entropy: {
       const TensorDesc& dlogits = desc(op, 3);
       return with_type(dlogits.dtype, [&](auto type) {
         using T = typename decltype(type)::type;
-        cuda::binary_cross_entropy(as<BatchHeader>(p[2]), as<float>(p[0]), as<std::uint8_t>(p[1]),
-                                   op.ignore_label, dlogits.pixels(), dlogits.c, as<T>(p[3]),
-                                   as<StepResult>(p[4]), lane.workspace, lane.stream);
+        const auto loss = op.kind == OpKind::softmax_cross_entropy ? cuda::softmax_cross_entropy<T>
+                                                                   : cuda::binary_cross_entropy<T>;
+        loss(as<BatchHeader>(p[2]), as<float>(p[0]), as<std::uint8_t>(p[1]), op.ignore_label,
+             dlogits.pixels(), dlogits.c, as<T>(p[3]), as<StepResult>(p[4]), lane.workspace,
+             lane.stream);
       });
     }
     case OpKind::l2_penalty:

@@ -95,6 +95,17 @@ void conv_update(std::int64_t taps, const Operation& op, void* const* p) {
   copy_weights(op, p);
 }
 
+/// A loss from logits: `twin` is called with what both of them take.
+template <class Twin>
+void cross_entropy(const Operation& op, void* const* p, Twin twin) {
+  const TensorDesc& dlogits = desc(op, 3);
+  with_type(dlogits.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    twin(*as<BatchHeader>(p[2]), as<Accumulator<T>>(p[0]), as<std::uint8_t>(p[1]), op.ignore_label,
+         dlogits.pixels(), dlogits.c, as<T>(p[3]), as<StepResult>(p[4]));
+  });
+}
+
 constexpr std::int64_t k1x1 = 1, k2x2 = 4;  // pixels a window
 
 Conv3x3Shape conv3x3_shape(const TensorDesc& x, const TensorDesc& y) {
@@ -272,23 +283,11 @@ void sigmoid_backward(const Operation& op, void* const* p) {
 }
 
 void softmax_cross_entropy(const Operation& op, void* const* p) {
-  const TensorDesc& dlogits = desc(op, 3);
-  with_type(dlogits.dtype, [&](auto type) {
-    using T = typename decltype(type)::type;
-    host::softmax_cross_entropy(*as<BatchHeader>(p[2]), as<Accumulator<T>>(p[0]),
-                                as<std::uint8_t>(p[1]), op.ignore_label, dlogits.pixels(),
-                                dlogits.c, as<T>(p[3]), as<StepResult>(p[4]));
-  });
+  cross_entropy(op, p, [](auto&&... of) { host::softmax_cross_entropy(of...); });
 }
 
 void binary_cross_entropy(const Operation& op, void* const* p) {
-  const TensorDesc& dlogits = desc(op, 3);
-  with_type(dlogits.dtype, [&](auto type) {
-    using T = typename decltype(type)::type;
-    host::binary_cross_entropy(*as<BatchHeader>(p[2]), as<Accumulator<T>>(p[0]),
-                               as<std::uint8_t>(p[1]), op.ignore_label, dlogits.pixels(), dlogits.c,
-                               as<T>(p[3]), as<StepResult>(p[4]));
-  });
+  cross_entropy(op, p, [](auto&&... of) { host::binary_cross_entropy(of...); });
 }
 
 void l2_penalty(const Operation& op, void* const* p) {
