@@ -263,19 +263,6 @@ void announce(const Device& device, int streams, bool quiet) {
     say(fmt::format("warning: {}\n", warning));
 }
 
-int stream_count(const Plan& plan, const SchedulerOptions& options) {
-  if (options.schedule == Schedule::serial) return 1;
-  const auto has_side_lane = [](const Stage& stage) {
-    return std::any_of(stage.operations.begin(), stage.operations.end(),
-                       [](const Operation& op) { return op.lane == Lane::update; });
-  };
-  auto streams = static_cast<int>(plan.stages.size());
-  if (options.side_lanes)
-    streams +=
-        static_cast<int>(std::count_if(plan.stages.begin(), plan.stages.end(), has_side_lane));
-  return streams;
-}
-
 Json cuda_versions() {
   Json json = Json::object();
 #if defined(TANDEM_HAS_CUDA)

@@ -87,9 +87,6 @@ std::vector<std::string> cuda_warnings(int streams);
 /// name and reason.
 void announce(const Device& device, int streams, bool quiet);
 
-/// Streams that a plan is run with, side lanes among them.
-int stream_count(const Plan& plan, const SchedulerOptions& options);
-
 /// Versions of the libraries; empty object where CUDA is not built in.
 Json cuda_versions();
 

@@ -544,6 +544,15 @@ struct Scheduler::Impl {
   std::vector<Stream> streams_;       // last: ends first, running what is queued
 };
 
+int stream_count(const Plan& plan, const SchedulerOptions& options) {
+  if (options.schedule == Schedule::serial) return 1;
+  auto streams = static_cast<int>(plan.stages.size());
+  if (!options.side_lanes) return streams;
+  for (const Stage& stage : plan.stages)
+    if (std::any_of(stage.operations.begin(), stage.operations.end(), is_side)) ++streams;
+  return streams;
+}
+
 Scheduler::Scheduler(Backend& backend, Plan plan, SchedulerOptions options, OnResult on_result)
     : impl_(std::make_unique<Impl>(backend, std::move(plan), options, std::move(on_result))) {}
 

@@ -37,6 +37,9 @@ struct SchedulerOptions {
   Edge test_drop_edge;  ///< test hook: this wait is not made. Never set it in a program.
 };
 
+/// Streams that a plan is run with, side lanes among them.
+int stream_count(const Plan& plan, const SchedulerOptions& options);
+
 /// Called on the pushing thread, in step order, once the host knows that a batch has passed the
 /// last stage. `results` is the start of the batch's copy of the plan's first result buffer, or
 /// null if it has none; valid during the call. May throw: that ends the run as a failure does.

@@ -45,6 +45,23 @@ TEST(SideLanes, HaveNoHazards) {
           }
 }
 
+TEST(SideLanes, AreCountedAmongThePlansStreams) {
+  for (const Schedule schedule : {Schedule::serial, Schedule::overlap, Schedule::graph})
+    for (const bool side_lanes : {false, true}) {
+      EngineConfig config = config_of(schedule, kFuseAll, Precision::bf16, false);
+      config.scheduler.side_lanes = side_lanes;
+      EXPECT_EQ(static_cast<std::size_t>(stream_count(plan_training(config), config.scheduler)),
+                trace_of(config).streams.size())
+          << name_of(schedule) << side_lanes;
+      // A prediction updates nothing.
+      TraceBackend backend;
+      const Plan prediction = plan_prediction(config);
+      const Scheduler scheduler(backend, prediction, config.scheduler);
+      EXPECT_EQ(static_cast<std::size_t>(stream_count(prediction, config.scheduler)),
+                backend.trace().streams.size());
+    }
+}
+
 TEST(SideLanes, AreAStreamOfTheStageThatUpdatesAndNoneUnderSerial) {
   const auto has_lane = [](const Trace& trace) {
     return std::count(trace.streams.begin(), trace.streams.end(), "train update");
