@@ -549,6 +549,8 @@ and by launches and move by tens of percent from run to run.
 
 PyTorch runs with both TF32 switches on, fused SGD and, in bf16, autocast; its labels are the 64-bit integers
 that its loss wants, Tandem's are bytes. {tuned} {cudnn}
+Tandem's rows overlap and graph have weight updates on streams of their own beside their stage (side lanes); serial has
+one stream and none.
 Before the run, PyTorch's ways to issue a step are checked to give the same losses. In the names of its rows:
 piped, two streams; graph, one CUDA graph; forked, one CUDA graph with two branches.
 {sections}{start}
