@@ -288,7 +288,8 @@ class CudaBackend final : public Backend {
     try {
       return {index, primary_context(index)};
     } catch (const CudaError& error) {
-      throw Error(code_of(error), fmt::format("opening the device: {}", error.what()));
+      throw Error(cuda_error_code(error.status()),
+                  fmt::format("opening the device: {}", error.what()));
     }
   }
 
