@@ -294,6 +294,9 @@ void add_observation(Json& row, const Observation& seen) {
 namespace {
 
 constexpr double kBetweenReadings = 0.1;  // seconds
+/// The driver's counter is of its last sample period, 1/6 s to 1 s by product: what was before the
+/// run would count as the run's. On an H200 a period of the run alone is seen after half a second.
+constexpr double kSamplePeriod = 0.5;
 
 Json mean(const std::vector<unsigned>& values) {
   if (values.empty()) return nullptr;
@@ -312,14 +315,17 @@ GpuReadings::GpuReadings(const Device& device, double quiet_seconds)
 
 void GpuReadings::on_step() {
   const auto now = std::chrono::steady_clock::now();
-  if (!last_) last_ = now;
-  if (std::chrono::duration<double>(now - *last_).count() < wait_) return;
+  const auto seconds_since = [now](std::chrono::steady_clock::time_point then) {
+    return std::chrono::duration<double>(now - then).count();
+  };
+  if (!first_) first_ = last_ = now;
+  if (seconds_since(last_) < wait_) return;
   last_ = now;
   wait_ = kBetweenReadings;
   const auto keep = [](std::vector<unsigned>& values, std::optional<unsigned> value) {
     if (value) values.push_back(*value);
   };
-  keep(utilisation_, monitor_.utilisation_percent());
+  if (seconds_since(*first_) >= kSamplePeriod) keep(utilisation_, monitor_.utilisation_percent());
   keep(sm_clock_, monitor_.sm_clock_mhz());
   keep(memory_clock_, monitor_.memory_clock_mhz());
   keep(milliwatts_, monitor_.power_milliwatts());
@@ -336,7 +342,9 @@ Json GpuReadings::power() const {
 }
 Json GpuReadings::throttled() const { return throttled_ ? Json(*throttled_) : Json(nullptr); }
 std::string GpuReadings::reason() const {
-  return monitor_.reason().empty() ? "the run ended before the first reading" : monitor_.reason();
+  return monitor_.reason().empty()
+             ? fmt::format("the run was over before a sample period of {} s was", kSamplePeriod)
+             : monitor_.reason();
 }
 
 #if defined(TANDEM_HAS_CUDA)

@@ -94,7 +94,8 @@ Json cuda_versions();
 /// none.
 class GpuReadings {
  public:
-  /// Reads from `quiet_seconds` after the first step on, since the figures are of the last second.
+  /// Reads from `quiet_seconds` after the first step on; utilisation not before a sample period of
+  /// the driver's counter lies within the run.
   GpuReadings(const Device& device, double quiet_seconds);
   void on_step();
   Json utilisation() const;  ///< percent; as the others a mean, null if nothing was read
@@ -107,7 +108,8 @@ class GpuReadings {
  private:
   GpuMonitor monitor_;
   double wait_;  // seconds until the next reading
-  std::optional<std::chrono::steady_clock::time_point> last_;
+  std::optional<std::chrono::steady_clock::time_point> first_;
+  std::chrono::steady_clock::time_point last_;
   std::vector<unsigned> utilisation_, sm_clock_, memory_clock_, milliwatts_;
   std::optional<bool> throttled_;
 };
@@ -122,7 +124,7 @@ struct Observation {
 class Observer {
  public:
   /// Times `count` executions of each stage behind the first `skip`. Reads NVML from
-  /// `quiet_seconds` after the first step on, since its figures are of the last second.
+  /// `quiet_seconds` after the first step on.
   Observer(const Device& device, int stages, int skip, int count, double quiet_seconds);
   ~Observer();
   StageTimer* timer() noexcept;

@@ -31,9 +31,10 @@ OverlapAnswer judge_overlap(const OverlapSeen& seen) {
 
   if (!(answer.bound >= kLeastBound)) {
     answer.sentence = fmt::format(
-        "Overlap has little to gain, at most {:.2f}: the stages are unequal, {:.3f} ms beside "
-        "{:.3f} ms; serial is as good.",
-        answer.bound, 1e3 * answer.a, 1e3 * answer.b);
+        "Overlap has little to gain: {:.2f} times as fast as serial, at most {:.2f}; the stages "
+        "are "
+        "unequal, {:.3f} ms beside {:.3f} ms.",
+        answer.speedup, answer.bound, 1e3 * answer.a, 1e3 * answer.b);
     return answer;
   }
   const std::string measured =
