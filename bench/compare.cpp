@@ -222,7 +222,8 @@ void add_compare(CLI::App& root, Command& selected) {
       "b is faster where its median is above a's by more than the tolerance and its slowest\n"
       "window above a's fastest; slower where it is the other way round; same where the medians\n"
       "differ by no more than the tolerance and neither speed spreads (max - min over the\n"
-      "median) by more than twice that; else ambiguous. Rows that only one file has are named.\n"
+      "median) by more than twice that; else ambiguous, as is a difference where one of them is\n"
+      "of one window alone. Rows that only one file has are named.\n"
       "Exit codes: 0 nothing is slower, 1 something is, 2 usage, 3 a file is no such result, a\n"
       "row is not verified, or there is no row to compare.");
   app->callback([&selected, values, options] { selected = [values, options] { run(*values); }; });

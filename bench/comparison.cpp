@@ -5,7 +5,8 @@ namespace tandem::program {
 namespace {
 
 bool clearly_above(const Spread& high, const Spread& low, double tolerance) {
-  return high.median / low.median > 1 + tolerance && high.min > low.max;
+  return !high.alone && !low.alone && high.median / low.median > 1 + tolerance &&
+         high.min > low.max;
 }
 
 bool steady(const Spread& speed, double tolerance) {

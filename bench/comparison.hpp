@@ -20,7 +20,8 @@ inline constexpr double kSameSpeed = 0.02;
 ///   slower     the same with a and b exchanged
 ///   same       the medians differ by no more than `tolerance`, and neither speed spreads
 ///              ((max - min) / median) by more than twice that
-///   ambiguous  all else, such as a difference that the spread may explain
+///   ambiguous  all else, such as a difference that the spread may explain, or one where either
+///              speed is of one window alone
 ///
 /// "Above by more than t": higher / lower > 1 + t. A NaN is ambiguous.
 Verdict compare_speeds(const Spread& a, const Spread& b, double tolerance);

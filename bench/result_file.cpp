@@ -140,8 +140,10 @@ NamedTexts shown_members(const Node& object) {
   return texts;
 }
 
-Spread read_spread(const Node& median, const Node& min, const Node& max) {
-  const Spread spread{median.above_0(), min.above_0(), max.above_0()};
+/// `count`: of the windows or trials, missing in results of before it was written.
+Spread read_spread(const Node& median, const Node& min, const Node& max, const Node& count) {
+  const bool alone = !count.none() && count.whole(1) == 1;
+  const Spread spread{median.above_0(), min.above_0(), max.above_0(), alone};
   if (spread.min > spread.median) min.wrong("no more than the median");
   if (spread.max < spread.median) max.wrong("no less than the median");
   return spread;
@@ -211,7 +213,8 @@ BenchRow read_bench_row(const Node& node) {
   job.workers = node.at("workers").whole(0);
   job.augment = node.at("augment").text_or_empty();
   const Node rate = node.at("steps_per_s");
-  row.steps_per_s = read_spread(rate.at("median"), rate.at("min"), rate.at("max"));
+  row.steps_per_s =
+      read_spread(rate.at("median"), rate.at("min"), rate.at("max"), node.at("windows"));
   row.images_per_s = node.at("images_per_s").above_0();
   row.memory_bytes = node.at("memory_bytes").at_least_0();
   row.stages = read_values(node.at("stage_ms"));
@@ -244,7 +247,7 @@ FoundRow read_found_row(const Node& node, const Job& of_all, bool scored) {
   if (!row.ok()) return row;
   node.at("steps_run").whole(1);
   row.samples_per_s = read_spread(node.at("throughput_median"), node.at("throughput_min"),
-                                  node.at("throughput_max"));
+                                  node.at("throughput_max"), node.at("repeats"));
   row.step_ms = node.at("step_ms_mean").above_0();
   row.held_bytes = node.at("mem_peak_bytes").at_least_0();
   row.stages = read_values(node.at("stage_ms"));

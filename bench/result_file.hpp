@@ -15,6 +15,7 @@ namespace tandem::program {
 /// Of several measurements of one speed. 0 < min <= median <= max.
 struct Spread {
   double median = 0, min = 0, max = 0;
+  bool alone = false;  ///< of one window or trial: how far others would be is not known
 };
 
 using NamedTexts = std::vector<std::pair<std::string, std::string>>;

@@ -49,6 +49,13 @@ TEST(CompareSpeeds, FollowsTheRule) {
         << name_of(c.verdict) << ": " << c.a.median << " and " << c.b.median;
 }
 
+TEST(CompareSpeeds, OneWindowAloneDecidesNothing) {
+  const Spread three{100, 99, 101}, one{120, 120, 120, /*alone=*/true};
+  EXPECT_EQ(compare_speeds(three, one, 0.02), Verdict::ambiguous);
+  EXPECT_EQ(compare_speeds(one, three, 0.02), Verdict::ambiguous);
+  EXPECT_EQ(compare_speeds(three, {101, 101, 101, true}, 0.02), Verdict::same);
+}
+
 // Numbers that are exact in binary, so that the edge is one.
 TEST(CompareSpeeds, TheToleranceItselfIsTheSame) {
   const Spread a{64, 64, 64};
