@@ -84,7 +84,7 @@ without_repeats="$left_out:*Repeats*"
 our_kernels=(augment conv1x1_few conv3x3_loss kernels sgd weight_update)
 # They launch no kernel of ours, or all their tests are *Heavy*.
 not_sanitized='^tandem_test_(library_contract|cuda_info|gpu_environment)$'
-# Programs with so many tests that each tool runs a quarter of them at a time.
+# Programs with so many tests that each tool runs a sixth of them at a time.
 many_tests='^tandem_test_gpu_(backend|ops|parity|training)$'
 # Programs that hold kernels up. No kernel may be loaded behind such a one: all are loaded at the start, which
 # takes a tool half a minute for each library.
@@ -212,7 +212,7 @@ part_sanitize() {
       [[ $name =~ $not_sanitized ]] && continue
       if [[ $name =~ $alone ]]; then [ "$shared" = no ] || continue; else [ "$shared" = yes ] || continue; fi
       shards=1
-      [[ ! $name =~ $many_tests ]] || shards=4
+      [[ ! $name =~ $many_tests ]] || shards=6
       for tool in "${tools[@]}"; do
         [ "$tool" = memcheck ] || is_ours "$name" || continue
         for ((shard = 0; shard < shards; ++shard)); do
