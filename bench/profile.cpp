@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "common.hpp"
+#include "gzip.hpp"
 #include "progress.hpp"
 #include "training.hpp"
 #include "workload.hpp"
@@ -36,7 +37,7 @@ struct ProfileOptions {
   std::int64_t wait = 6, warmup = 1, active = 3, repeat = 2, skip_first = 0, steps = 0;
   std::int64_t trace_limit = 64;  // MiB
   std::string trace, source = "auto", json;
-  bool shapes = false, memory = false, with_path = false, quiet = false;
+  bool shapes = false, memory = false, with_path = false, gzip = false, quiet = false;
 };
 
 ProfileSchedule schedule_of(const ProfileOptions& options) {
@@ -80,6 +81,7 @@ class ProfileSession {
     std::uint64_t steps = 0;  // of the schedule; what comes behind belongs to no cycle
     std::string folder;       // of the traces; empty: none are written
     TraceOptions trace;
+    bool gzip = false;
     bool memory = false;
     int multiprocessors = 0;
   };
@@ -172,10 +174,11 @@ class ProfileSession {
       std::vector<CounterSample> counters;
       if (setup_.memory) counters = live_memory(recording, trainer_.scheduler().plan());
       const TraceText text = chrome_trace(recording, cycle.window, counters, setup_.trace);
-      cycle.file = fmt::format("{}/cycle{}.trace.json", setup_.folder, files_.size() + 1);
+      cycle.file = fmt::format("{}/cycle{}.trace.json{}", setup_.folder, files_.size() + 1,
+                               setup_.gzip ? ".gz" : "");
       cycle.events = text.events;
       cycle.dropped = text.dropped;
-      write_file(cycle.file, text.json);
+      write_file(cycle.file, setup_.gzip ? gzip(text.json) : text.json);
     }
     files_.push_back(std::move(cycle));
   }
@@ -358,7 +361,7 @@ std::string trace_folder(const ProfileOptions& options, const std::string& workl
   if (error)
     throw Error(ErrorCode::data,
                 fmt::format("--trace {}: cannot be made: {}", folder, error.message()));
-  check_replaceable("--trace", folder + "/cycle1.trace.json");
+  check_replaceable("--trace", folder + "/cycle1.trace.json" + (options.gzip ? ".gz" : ""));
   return folder;
 }
 
@@ -395,6 +398,7 @@ Json profile_batch(const ProfileOptions& options, const Device& device, const Wo
   setup.trace.device = device.is_cuda() ? fmt::format("{} {}", device.name, device.gpu) : "host";
   setup.trace.paths = options.with_path;
   setup.trace.most_bytes = static_cast<std::size_t>(options.trace_limit) * kMiB;
+  setup.gzip = options.gzip;
   setup.memory = options.memory;
   setup.multiprocessors = device.multiprocessors;
   ProfileSession session(setup, view.source.get(), recorder, trainer);
@@ -474,7 +478,7 @@ void check(const ProfileOptions& options, const ProfileSchedule& schedule, std::
   if (options.trace.empty())
     for (const auto& [name, given] :
          {std::pair("--memory", options.memory), std::pair("--with-path", options.with_path),
-          std::pair("--shapes", options.shapes)})
+          std::pair("--shapes", options.shapes), std::pair("--gzip", options.gzip)})
       if (given)
         throw Error(ErrorCode::usage,
                     fmt::format("{} is for the trace: --trace DIR says where it goes", name));
@@ -530,7 +534,8 @@ void add_profile_options(Options& options, ProfileOptions& o) {
       ->default_str("the end of the last cycle");
   options.text("--trace", o.trace, "DIR", "a trace of each cycle, for Perfetto, in this folder");
   options.number("--trace-limit", o.trace_limit, 1, 1024,
-                 "MiB of a trace; what comes later is left out and counted");
+                 "MiB of a trace, unpacked; what comes later is left out and counted");
+  options.flag("--gzip", o.gzip, "traces as .json.gz, which viewers open as they are");
   options.flag("--shapes", o.shapes, "shapes of every operation's operands in the trace");
   options.flag("--memory", o.memory, "curves of the scratch memory in use in the trace");
   options.flag("--with-path", o.with_path, "stage and operation of every kernel in the trace");

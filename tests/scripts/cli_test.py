@@ -990,6 +990,19 @@ class CommandLine(unittest.TestCase):
         written = json.loads((self.folder / trace["file"]).read_text())
         self.assertEqual(written["otherData"]["dropped_events"], trace["dropped_events"])
 
+    def test_profile_packs_a_trace(self):
+        done = self.succeed(*self.profile("segment", "--image", 32, "--batch", 1, "--gzip", "--trace", "log", "--json", "-"))
+        files = [trace["file"] for trace in json.loads(done.stdout)["rows"][0]["traces"]]
+        self.assertEqual(files, ["log/cycle1.trace.json.gz", "log/cycle2.trace.json.gz"])
+        self.assertEqual(sorted(path.name for path in (self.folder / "log").iterdir()),
+                         [Path(file).name for file in files])
+        for file in files:
+            packed = (self.folder / file).read_bytes()
+            text = gzip.decompress(packed)
+            self.assertLess(len(packed), len(text) / 4)
+            self.assertTrue(json.loads(text)["traceEvents"])
+        self.refuse(2, ["--gzip", "--trace DIR"], *self.profile("segment", "--image", 32, "--gzip"))
+
     def test_profile_refuses(self):
         small = ("segment", "--image", 32)
         self.refuse(2, "no workload for 'profile'; allowed: segment, classify", "profile")
