@@ -6,10 +6,14 @@
 #include <new>
 #include <numeric>
 #include <tandem/engine/error.hpp>
+#include <tandem/engine/profile_source.hpp>
 #include <utility>
+#include <vector>
 #if defined(__GLIBC__)
 #include <malloc.h>
 #endif
+
+#include "profile_session.hpp"
 
 namespace tandem::program {
 namespace {
@@ -141,6 +145,46 @@ Observation TrainingProbe::observe(std::int64_t batch, double step_seconds, doub
     observer.on_step();
   });
   return observer.result();
+}
+
+void TrainingProbe::add_split_of(std::int64_t batch, Json& row) {
+  row["split_ms"] = row["hidden_ms"] = row["sm_fill_pct"] = nullptr;
+  if (job_.config.scheduler.schedule == Schedule::graph) {
+    row["split_reason"] = "a captured step is not recorded";
+    return;
+  }
+  on_trial_(batch);
+  EngineConfig config = config_for(batch);
+  const Plan plan = plan_training(config);
+  std::vector<std::string> stages;
+  for (const Stage& stage : plan.stages) stages.push_back(stage.name);
+  Recorder recorder(std::move(stages));
+  const ProfileView view = make_profile_view(device_, "auto", recorder, false);
+  const std::unique_ptr<Backend> backend = make_backend(device_, view.source.get());
+  Trainer trainer(*backend, config, [](const StepResult&) {});
+  trainer.set_frozen(job_.frozen);
+  trainer.set_trained(job_.trained);
+
+  ProfileSession::Setup setup;
+  setup.schedule.wait = 6;  // as `tandem profile`: both edges lie in the steady state
+  setup.schedule.warmup = 1;
+  setup.schedule.active = 3;
+  setup.schedule.repeat = 1;
+  setup.steps = setup.schedule.steps();
+  setup.multiprocessors = device_.multiprocessors;
+  ProfileSession session(setup, view.source.get(), recorder, trainer);
+  LoaderOptions loader = job_.loader;
+  loader.batch = batch;
+  loader.steps = setup.steps + steps_behind(plan);
+  if (config.input_memory == MemoryKind::device) fill_inputs(trainer, config, job_.data, loader);
+  run_steps(
+      trainer, config, job_.data, loader, [&] { session.before_step(); },
+      [&] { session.before_batch(); });
+  session.finish();
+  const ProfileSummary& seen = session.summary();
+  add_split(row, seen);
+  if (seen.fill_known) row["sm_fill_pct"] = seen.sm_fill_percent();
+  row["split_source"] = view.source->name();
 }
 
 OverlapSeen TrainingProbe::see_overlap(std::int64_t batch, std::int64_t warmup, std::int64_t steps,

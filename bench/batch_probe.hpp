@@ -56,6 +56,10 @@ class TrainingProbe final : public BatchProbe {
   /// `step_seconds`: what the GPU is seen to do meanwhile. Not observed on the host.
   Observation observe(std::int64_t batch, double step_seconds, double seconds);
 
+  /// A run of its own of ten steps, three of them recorded: adds split_ms, hidden_ms and
+  /// sm_fill_pct, with split_source or, where they are null, split_reason.
+  void add_split_of(std::int64_t batch, Json& row);
+
  private:
   EngineConfig config_for(std::int64_t batch) const;
   BatchTrial run_as(Schedule schedule, std::int64_t batch, std::int64_t warmup, std::int64_t steps,

@@ -29,7 +29,7 @@ struct FindOptions {
   double budget = 0;   // seconds; 0: none
   double observe = 1;  // seconds
   std::string json, csv;
-  bool no_overlap = false, quiet = false;
+  bool no_overlap = false, split = false, quiet = false;
   // Of --with-accuracy: how many seeds, and how each training goes.
   std::int64_t seeds = 0, epochs = 1;
   double learning_rate = -1;  // that of the workload's training
@@ -432,6 +432,16 @@ void run(FindOptions& options, const Options& declared, const Choice& choice) {
     if (found.status == BatchStatus::ok && accuracy) accuracy->add(found.batch, row);
     json["rows"].push_back(std::move(row));
   }
+  // Last, so that a recorder of the GPU has been beside no trial.
+  for (Json& row : json["rows"])
+    if (options.split && row["status"] == "ok") {
+      if (options.budget == 0 || probe.now() - start <= options.budget) {
+        probe.add_split_of(row["batch_per_gpu"], row);
+      } else {
+        row["split_ms"] = row["hidden_ms"] = row["sm_fill_pct"] = nullptr;
+        row["split_reason"] = "no time was left of --budget-s";
+      }
+    }
   json["accuracy"] = accuracy ? accuracy->json() : Json(nullptr);
   json["notes"] = result.notes;
   if (const std::optional<std::string> note = last_batch_note(json["rows"]))
@@ -511,6 +521,8 @@ void add_find_options(Options& options, FindOptions& o) {
   options.real("--observe", o.observe, 0, 3600,
                "seconds of an extra run of each size for busy, NVML, clock and power of a GPU; 0: "
                "none");
+  options.flag("--split", o.split,
+               "record three steps of each size, and say where their time goes");
   options.text("--json", o.json, "FILE|-", "rows and answers with the environment, as JSON");
   options.text("--csv", o.csv, "FILE", "the rows as a table with a line of names");
   options.flag("--quiet", o.quiet, "no notes on standard error");

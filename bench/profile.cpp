@@ -18,7 +18,7 @@
 #include <utility>
 
 #include "common.hpp"
-#include "gzip.hpp"
+#include "profile_session.hpp"
 #include "progress.hpp"
 #include "training.hpp"
 #include "workload.hpp"
@@ -51,168 +51,7 @@ ProfileSchedule schedule_of(const ProfileOptions& options) {
   return schedule;
 }
 
-/// A trace that was written.
-struct CycleFile {
-  std::string file;
-  ProfileWindow window;
-  std::uint64_t events = 0, dropped = 0;
-};
-
-/// When a step's last stage, k = K - 1, ends, the host may have fed so many steps behind it.
-std::uint64_t steps_behind(const Plan& plan) {
-  return static_cast<std::uint64_t>(plan.window()) + plan.stages.size() - 1;
-}
-
-/// Follows the schedule through a run of one batch size: starts and stops the source, and makes a
-/// trace and a part of the summary of each cycle.
-///
-///   step      0 1 2 3 4 5 6 7 8 9 | 10 ...          wait 6, warmup 1, active 3
-///   action    . . . . . . w r r s | . . . . . . w ...
-///   source                [-------|-----------]      the steps behind the last recorded one keep
-///   cycle                   |-----|                  pipeline and host at work until it is done
-///
-/// Behind those, at most R + K + 1, the pipeline is drained, so that all that was recorded is
-/// there, and starts anew. Where fewer steps are between two cycles, their edges are those of a
-/// pipeline that fills and drains.
-class ProfileSession {
- public:
-  struct Setup {
-    ProfileSchedule schedule;
-    std::uint64_t steps = 0;  // of the schedule; what comes behind belongs to no cycle
-    std::string folder;       // of the traces; empty: none are written
-    TraceOptions trace;
-    bool gzip = false;
-    bool memory = false;
-    int multiprocessors = 0;
-  };
-
-  /// Without a source cycles are only marked, for another tool.
-  ProfileSession(Setup setup, ProfileSource* source, Recorder& recorder, Trainer& trainer)
-      : setup_(std::move(setup)),
-        source_(source),
-        recorder_(recorder),
-        trainer_(trainer),
-        tail_(steps_behind(trainer.scheduler().plan())),
-        host_lane_(recorder.lane("feeding thread")),
-        loading_(recorder.text("wait for a batch")),
-        issuing_(recorder.text("issue a step")) {}
-
-  void before_batch() {
-    const std::uint64_t now = profile_clock();
-    if (issuing_since_ != 0 && recording_) add(RecordKind::issuing, issuing_, issuing_since_, now);
-    issuing_since_ = 0;
-    loading_since_ = now;
-  }
-
-  void before_step() {
-    if (interrupted()) throw Error(ErrorCode::interrupted, "interrupted");
-    if (recording_) add(RecordKind::loading, loading_, loading_since_, profile_clock());
-    const ProfileAction action =
-        next_ < setup_.steps ? setup_.schedule.action_at(next_) : ProfileAction::none;
-    const bool recorded =
-        action == ProfileAction::record || action == ProfileAction::record_and_save;
-    if (!recorded) capture_.reset();
-    if (last_ && (action != ProfileAction::none ? !recorded || closed_ : behind_ == tail_)) {
-      trainer_.finish();
-      end_cycle();
-    }
-    if (action != ProfileAction::none && !recording_) {
-      if (source_ != nullptr) source_->start();
-      recording_ = true;
-    }
-    if (recorded) {
-      if (!first_) {
-        first_ = next_;
-        capture_.emplace(nvtx::Category::capture, "profile", next_);
-      }
-      last_ = next_;
-      closed_ = action == ProfileAction::record_and_save;
-    } else if (last_) {
-      ++behind_;
-    }
-    ++next_;
-    issuing_since_ = profile_clock();
-  }
-
-  /// When nothing is in flight: what is left of the last cycle.
-  void finish() {
-    capture_.reset();
-    if (last_) end_cycle();
-  }
-
-  const ProfileSummary& summary() const noexcept { return summary_; }
-  const std::vector<CycleFile>& files() const noexcept { return files_; }
-
- private:
-  void add(RecordKind kind, TextId name, std::uint64_t begin, std::uint64_t end) {
-    Record record;
-    record.kind = kind;
-    record.name = name;
-    record.begin = begin;
-    record.end = end;
-    record.step = kind == RecordKind::issuing ? next_ - 1 : next_;
-    record.lane = host_lane_;
-    recorder_.add(record);
-  }
-
-  void end_cycle() {
-    const std::uint64_t first = *std::exchange(first_, {}), last = *std::exchange(last_, {});
-    recording_ = closed_ = false;
-    behind_ = 0;
-    if (source_ == nullptr) {
-      ++summary_.cycles;
-      summary_.steps += last - first + 1;
-      static_cast<void>(recorder_.take());  // of the feeding thread
-      return;
-    }
-    source_->stop();
-    const Recording recording = recorder_.take();
-    CycleFile cycle;
-    cycle.window = window_of(recording, first, last);
-    summary_.add(recording, cycle.window, setup_.multiprocessors);
-    if (!setup_.folder.empty()) {
-      std::vector<CounterSample> counters;
-      if (setup_.memory) counters = live_memory(recording, trainer_.scheduler().plan());
-      const TraceText text = chrome_trace(recording, cycle.window, counters, setup_.trace);
-      cycle.file = fmt::format("{}/cycle{}.trace.json{}", setup_.folder, files_.size() + 1,
-                               setup_.gzip ? ".gz" : "");
-      cycle.events = text.events;
-      cycle.dropped = text.dropped;
-      write_file(cycle.file, setup_.gzip ? gzip(text.json) : text.json);
-    }
-    files_.push_back(std::move(cycle));
-  }
-
-  const Setup setup_;
-  ProfileSource* const source_;
-  Recorder& recorder_;
-  Trainer& trainer_;
-  const std::uint64_t tail_;  // steps behind a cycle that belong to none
-  const int host_lane_;
-  const TextId loading_, issuing_;
-
-  std::uint64_t next_ = 0;                     // step to be fed
-  std::optional<std::uint64_t> first_, last_;  // of the cycle's recorded steps, fed so far
-  bool closed_ = false;                        // the cycle has all its steps
-  std::uint64_t behind_ = 0;                   // steps fed behind the cycle's last
-  bool recording_ = false;
-  std::uint64_t loading_since_ = 0, issuing_since_ = 0;
-  std::optional<nvtx::Range> capture_;
-  ProfileSummary summary_;
-  std::vector<CycleFile> files_;
-};
-
 // --- results
-
-Json milliseconds_a_step(std::uint64_t nanoseconds, const ProfileSummary& s) {
-  return 1e-6 * static_cast<double>(nanoseconds) / static_cast<double>(s.steps);
-}
-
-/// The kinds of the split, with the names that users know.
-constexpr std::pair<RecordKind, const char*> kSplit[] = {
-    {RecordKind::kernel, "kernel"},       {RecordKind::copy, "copy"},
-    {RecordKind::memset, "memset"},       {RecordKind::runtime, "runtime"},
-    {RecordKind::loading, "data_loader"}, {RecordKind::issuing, "host"}};
 
 Json memory_json(const Scheduler& scheduler) {
   Json parts = Json::array();
@@ -230,15 +69,7 @@ Json make_row(const ProfileSession& session, std::int64_t batch) {
   row["cycles"] = s.cycles;
   row["steps"] = s.steps;
   row["step_ms"] = milliseconds_a_step(s.wall, s);
-  Json split = Json::object(), hidden = Json::object();
-  for (const auto& [kind, name] : kSplit) {
-    const auto k = static_cast<std::size_t>(kind);
-    split[name] = milliseconds_a_step(s.split[k], s);
-    hidden[name] = milliseconds_a_step(s.under_way[k] - s.split[k], s);
-  }
-  split["rest"] = milliseconds_a_step(s.rest, s);
-  row["split_ms"] = split;
-  row["hidden_ms"] = hidden;
+  add_split(row, s);
   row["kernel_busy_pct"] = s.kernel_busy_percent();
   row["overlap_pct"] = s.overlap_percent();
   row["sm_fill_pct"] = s.fill_known ? Json(s.sm_fill_percent()) : Json(nullptr);

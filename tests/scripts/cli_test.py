@@ -680,6 +680,21 @@ class CommandLine(unittest.TestCase):
         self.assertTrue(seen["overlap"].startswith(sentence), (seen["overlap"], sentence))
         return sentence == "Overlap pays"
 
+    def test_find_batch_splits_a_step(self):
+        small = ("segment", "--image", 32, "--max", 2, "--no-overlap")
+        for row in self.found(*small, "--split", "--csv", "sizes.csv")["rows"]:
+            self.assertEqual(list(row["split_ms"]),
+                             ["kernel", "copy", "memset", "runtime", "data_loader", "host", "rest"])
+            self.assertEqual(list(row["hidden_ms"]), list(row["split_ms"])[:-1])
+            self.assertGreater(row["split_ms"]["kernel"], 0)
+            self.assertTrue(all(ms >= 0 for ms in (*row["split_ms"].values(), *row["hidden_ms"].values())))
+            self.assertEqual((row["split_source"], row["sm_fill_pct"]), ("host", None))
+        with open(self.folder / "sizes.csv", encoding="utf-8") as file:
+            self.assertTrue(all(float(row["split_ms.kernel"]) > 0 for row in csv.DictReader(file)))
+        self.assertNotIn("split_ms", self.found(*small)["rows"][0])
+        for row in self.found(*small, "--split", "--schedule", "graph")["rows"]:
+            self.assertEqual((row["split_ms"], row["split_reason"]), (None, "a captured step is not recorded"))
+
     def test_find_batch(self):
         small = ("--image", 32, "--max", 4)
         before = self.files()
