@@ -64,10 +64,6 @@ inline constexpr const char* kUnfinishedLogFile = "log.jsonl.new";
 /// Text on one line: control characters are written as escapes.
 std::string printable(const std::string& text);
 
-/// An option, or what else names a file, and the file.
-struct NamedFile {
-  std::string name, path;
-};
 /// Throws Error{usage} where two of them are one file. Empty paths and "-" are none.
 void check_distinct(const std::vector<NamedFile>& files);
 

@@ -286,9 +286,11 @@ std::string to_csv(const Json& rows) {
   }
   std::string text;
   const auto add_line = [&](const auto& field_of) {
-    for (std::size_t i = 0; i < columns.size(); ++i)
-      text += (i == 0 ? "" : ",") + csv_field(field_of(columns[i]));
-    text += "\n";
+    for (std::size_t i = 0; i < columns.size(); ++i) {
+      if (i > 0) text += ',';
+      text += csv_field(field_of(columns[i]));
+    }
+    text += '\n';
   };
   add_line([](const std::string& column) { return Json(column); });
   for (const Json& row : flat)
@@ -362,9 +364,16 @@ void print_result(const Json& json) {
 
 void run(FindOptions& options, const Options& declared, const Choice& choice) {
   const Device device = open_device(options.work.device, options.work.plan);
-  check_distinct({{"--json", options.json}, {"--csv", options.csv}});
+  std::vector<NamedFile> files = declared.input_files();
+  files.insert(files.end(), {{"--json", options.json}, {"--csv", options.csv}});
+  check_distinct(files);
   check_json(options.json);
-  if (!options.csv.empty()) check_replaceable("--csv", options.csv);
+  if (!options.csv.empty() && options.csv != "-") check_replaceable("--csv", options.csv);
+  if (options.csv == "-" && options.json == "-")
+    throw Error(ErrorCode::usage, "--json - and --csv -: both would be written to standard output");
+  if (options.most_repeats > 0 && options.most_repeats < options.repeats)
+    throw Error(ErrorCode::usage, fmt::format("--max-repeats is {}; allowed: from --repeats on, {}",
+                                              options.most_repeats, options.repeats));
   refuse_idle(options, declared);
   const Workload workload = complete_workload(options.work, device, choice.make_workload);
   const ProbeJob& job = workload.job;
@@ -465,8 +474,8 @@ void run(FindOptions& options, const Options& declared, const Choice& choice) {
   json["best_throughput"] = to_json(result.best_throughput);
   json["recommended"] = to_json(result.recommended);
   write_json(options.json, json);
-  if (!options.csv.empty()) write_file(options.csv, to_csv(json["rows"]));
-  if (options.json != "-") print_result(json);
+  if (!options.csv.empty()) write_text(options.csv, to_csv(json["rows"]));
+  if (options.json != "-" && options.csv != "-") print_result(json);
 }
 
 void add_find_options(Options& options, FindOptions& o) {
@@ -524,7 +533,7 @@ void add_find_options(Options& options, FindOptions& o) {
   options.flag("--split", o.split,
                "record three steps of each size, and say where their time goes");
   options.text("--json", o.json, "FILE|-", "rows and answers with the environment, as JSON");
-  options.text("--csv", o.csv, "FILE", "the rows as a table with a line of names");
+  options.text("--csv", o.csv, "FILE|-", "the rows as a table with a line of names");
   options.flag("--quiet", o.quiet, "no notes on standard error");
 }
 

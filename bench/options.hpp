@@ -21,6 +21,11 @@ namespace tandem::program {
 
 using Json = nlohmann::ordered_json;
 
+/// An option, or what else names a file, and the file.
+struct NamedFile {
+  std::string name, path;
+};
+
 /// Adds options to one sub-command. Values outside their range are refused with the option, the
 /// value and the range; values that a later version will know are refused with those words.
 /// The variables must live until the command has run.
@@ -72,6 +77,10 @@ class Options {
 
   /// Every option with the value in force, null where there is none. Can be read by --config.
   Json effective() const;
+
+  /// The files that these options read, by option: a network, a plan, a table, a
+  /// configuration. Weights to start from are none: a training may replace them.
+  std::vector<NamedFile> input_files() const;
 
  private:
   template <class T>

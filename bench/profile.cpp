@@ -303,7 +303,6 @@ void check(const ProfileOptions& options, const ProfileSchedule& schedule, std::
                 fmt::format("--steps {} ends before the first recorded step, number {} (behind "
                             "--skip-first, --wait and --warmup): nothing would be recorded",
                             steps, schedule.skip_first + schedule.wait + schedule.warmup));
-  check_distinct({{"--trace", options.trace}, {"--json", options.json}});
   if (options.source == "none" && !options.trace.empty())
     throw Error(ErrorCode::usage, "--source none records nothing that --trace could write");
   if (options.trace.empty())
@@ -320,6 +319,9 @@ void run(const ProfileOptions& options, const Options& declared, MakeWorkload ma
   const std::uint64_t steps =
       options.steps > 0 ? static_cast<std::uint64_t>(options.steps) : schedule.steps();
   check(options, schedule, steps);
+  std::vector<NamedFile> files = declared.input_files();
+  files.insert(files.end(), {{"--trace", options.trace}, {"--json", options.json}});
+  check_distinct(files);
   require_each_once("--batch", options.batches);
   const Device device = open_device(options.work.device, options.work.plan);
   if (options.source == "events" && !device.is_cuda())

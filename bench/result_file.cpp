@@ -90,6 +90,12 @@ class Node {
       wrong("a number from 0 to 100");
     return number();
   }
+  std::optional<double> share_or_none() const {
+    if (none()) return std::nullopt;
+    if (!value_.is_number() || !(number() >= 0 && number() <= kRounding))
+      wrong("a number from 0 to 1");
+    return number();
+  }
   std::optional<double> at_least_0_or_none() const {
     return none() ? std::nullopt : std::optional(at_least_0());
   }
@@ -256,11 +262,12 @@ FoundRow read_found_row(const Node& node, const Job& of_all, bool scored) {
   row.bound = node.at("predicted_speedup").above_0_or_none();
   row.speedup = node.at("measured_speedup").above_0_or_none();
   row.overlap = node.at("overlap").text_or_empty();
+  for (const char* name : {"gpu_busy_pct", "nvml_util_pct"}) node.at(name).percent_or_none();
   if (!scored) return row;
-  row.score_mean = node.at("score_mean").at_least_0_or_none();
+  row.score_mean = node.at("score_mean").share_or_none();
   row.score_deviation = node.at("score_stddev").at_least_0_or_none();
-  row.score_min = node.at("score_min").at_least_0_or_none();
-  row.score_max = node.at("score_max").at_least_0_or_none();
+  row.score_min = node.at("score_min").share_or_none();
+  row.score_max = node.at("score_max").share_or_none();
   row.diverged = node.at("diverged").whole(0);
   return row;
 }

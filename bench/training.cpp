@@ -53,9 +53,11 @@ std::string in_folder(const std::string& folder, const std::string& name) {
 /// in the folder of --out gets its name when the weights do: what lies there belongs together.
 class Log {
  public:
-  /// Refuses what could not be written to. Creates nothing.
-  static void check_all(const TrainOptions& options, const std::vector<OutFile>& files) {
-    std::vector<NamedFile> all = {{"--log", options.log}, {"--json", options.json}};
+  /// Refuses what could not be written to, or is one of the files `all` that are read. Creates
+  /// nothing.
+  static void check_all(const TrainOptions& options, const std::vector<OutFile>& files,
+                        std::vector<NamedFile> all = {}) {
+    all.insert(all.end(), {{"--log", options.log}, {"--json", options.json}});
     if (!options.out.empty()) {
       for (const OutFile& file : files)
         all.push_back({"a file of --out", in_folder(options.out, file.name)});
@@ -568,7 +570,7 @@ void run_training(TrainOptions& options, const Options& declared, const Device& 
                   TrainJob job) {
   EngineConfig& config = job.config;
   configure(options, device, config);
-  Log::check_all(options, job.files);
+  Log::check_all(options, job.files, declared.input_files());
   const auto note = [&](const std::string& text) {
     if (!options.quiet) say(text + "\n");
   };

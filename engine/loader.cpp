@@ -228,7 +228,7 @@ void Loader::Impl::start() {
       });
     }
   } catch (const std::system_error& error_of_system) {
-    throw Error(ErrorCode::run_failed,
+    throw Error(ErrorCode::out_of_memory,
                 fmt::format("loader: cannot start worker thread {} of {}: {}", workers.size() + 1,
                             options.workers, error_of_system.what()));
   }

@@ -680,6 +680,44 @@ class CommandLine(unittest.TestCase):
         self.assertTrue(seen["overlap"].startswith(sentence), (seen["overlap"], sentence))
         return sentence == "Overlap pays"
 
+    def test_what_is_read_is_not_written(self):
+        """A command does not replace a file that it reads; the file is as it was."""
+        (self.folder / "m.json").write_text((DOCS / "examples/keras.json").read_text())
+        (self.folder / "t.csv").write_text((DOCS / "examples/trial.csv").read_text())
+        (self.folder / "c.json").write_text('{"seed": 1}')
+        before = {name: (self.folder / name).read_bytes() for name in ("m.json", "t.csv", "c.json")}
+        table = ("--model", "m.json", "--data", "csv:t.csv")
+        for name, command in (
+                ("--model", ("find-batch", "--model", "m.json", "--csv", "m.json")),
+                ("--model", ("find-batch", "--model", "m.json", "--json", "./m.json")),
+                ("--data", ("find-batch", *table, "--with-accuracy", 1, "--csv", "t.csv")),
+                ("--config", ("find-batch", "--model", "m.json", "--config", "c.json", "--json", "c.json")),
+                ("--model", ("train", *table, "--json", "m.json")), ("--data", ("train", *table, "--log", "t.csv")),
+                ("--model", ("profile", "--model", "m.json", "--json", "m.json"))):
+            self.refuse(2, [name, "are one file"], *command, "--device", "host")
+        self.assertEqual(before, {name: (self.folder / name).read_bytes() for name in before})
+
+    def test_a_link_stays_a_link(self):
+        for there in (True, False):
+            (self.folder / "link").symlink_to("real.json")
+            if there:
+                (self.folder / "real.json").write_text("old")
+            self.found("segment", "--image", 32, "--max", 1, "--no-overlap", "--csv", "link")
+            self.assertTrue((self.folder / "link").is_symlink())
+            self.assertIn("batch_per_gpu", (self.folder / "real.json").read_text())
+            for name in ("link", "real.json"):
+                (self.folder / name).unlink()
+
+    def test_csv_on_standard_output(self):
+        small = ("segment", "--image", 32, "--max", 1, "--no-overlap")
+        rows = list(csv.DictReader(self.succeed(*self.find_batch(*small, "--csv", "-")).stdout.splitlines()))
+        self.assertEqual([row["batch_per_gpu"] for row in rows], ["1"])
+        self.refuse(2, ["--json -", "--csv -"], *self.find_batch(*small, "--csv", "-", "--json", "-"))
+        self.refuse(2, ["--max-repeats is 2", "--repeats on, 5"], "find-batch", *small, "--repeats", 5,
+                    "--max-repeats", 2)
+        os.mkfifo(self.folder / "fifo")
+        self.refuse(3, ["--config fifo", "not a regular file"], "find-batch", *small, "--config", "fifo")
+
     def test_find_batch_splits_a_step(self):
         small = ("segment", "--image", 32, "--max", 2, "--no-overlap")
         for row in self.found(*small, "--split", "--csv", "sizes.csv")["rows"]:

@@ -684,6 +684,7 @@ class Report(WithResults):
                 (found(), ("recommended", "batch"), 256, "recommended.batch is 256; allowed: the batch of a row"),
                 (found(), ("recommended",), None, "recommended is missing; allowed: an object"),
                 (found(), ("notes",), [3], "notes[0] is 3; allowed: a text"),
+                (found(), ("rows", 0, "gpu_busy_pct"), 200, "rows[0].gpu_busy_pct is 200; allowed: a number from 0 to 100"),
                 (overlap(), ("rows", 0, "verdict"), "maybe", "allowed: pays, does nothing, hurts"),
                 (bench(), ("rows", 0, "gpu_busy_pct"), 200, "rows[0].gpu_busy_pct is 200; allowed: a number from 0 to 100"),
                 (bench(), ("rows", 0, "nvml_util_pct"), 100.5, "rows[0].nvml_util_pct is 100.5; allowed"),
