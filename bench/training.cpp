@@ -571,9 +571,6 @@ void run_training(TrainOptions& options, const Options& declared, const Device& 
   EngineConfig& config = job.config;
   configure(options, device, config);
   Log::check_all(options, job.files, declared.input_files());
-  if (declared.given("--trial-ms") && options.batch != 0 && options.schedule != kAuto)
-    throw Error(ErrorCode::usage,
-                "--trial-ms does nothing without --batch auto or --schedule auto");
   const auto note = [&](const std::string& text) {
     if (!options.quiet) say(text + "\n");
   };

@@ -708,9 +708,6 @@ class CommandLine(unittest.TestCase):
             for name in ("link", "real.json"):
                 (self.folder / name).unlink()
 
-    def test_trials_are_for_auto(self):
-        self.refuse(2, ["--trial-ms does nothing", "--batch auto"], *self.train("--trial-ms", 20))
-
     def test_csv_on_standard_output(self):
         small = ("segment", "--image", 32, "--max", 1, "--no-overlap")
         rows = list(csv.DictReader(self.succeed(*self.find_batch(*small, "--csv", "-")).stdout.splitlines()))
