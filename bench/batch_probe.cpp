@@ -36,6 +36,15 @@ class [[nodiscard]] FreedMemoryReturner {
 
 }  // namespace
 
+LoaderOptions make_ready(Trainer& trainer, const EngineConfig& config, const ProbeJob& job) {
+  trainer.set_frozen(job.frozen);
+  trainer.set_trained(job.trained);
+  LoaderOptions loader = job.loader;
+  loader.batch = config.batch;
+  if (config.input_memory == MemoryKind::device) fill_inputs(trainer, config, job.data, loader);
+  return loader;
+}
+
 TrainingProbe::TrainingProbe(const Device& device, ProbeJob job,
                              std::function<void(std::int64_t)> on_trial)
     : device_(device), job_(std::move(job)), on_trial_(std::move(on_trial)) {}
@@ -86,12 +95,7 @@ BatchTrial TrainingProbe::run_as(Schedule schedule, std::int64_t batch, std::int
   const std::size_t free_before = device_.is_cuda() ? free_memory(device_) : 0;
   std::vector<Clock::time_point> times;  // the start, then the end of each step
   Trainer trainer(*backend, config, [&](const StepResult&) { times.push_back(Clock::now()); });
-  trainer.set_frozen(job_.frozen);
-  trainer.set_trained(job_.trained);
-
-  LoaderOptions loader = job_.loader;
-  loader.batch = batch;
-  if (config.input_memory == MemoryKind::device) fill_inputs(trainer, config, job_.data, loader);
+  LoaderOptions loader = make_ready(trainer, config, job_);
   // The host hears of a step when it issues a later one. The trial ends when it has heard of
   // enough, so that every measured step is heard of equally late, with others under way behind it.
   loader.steps = std::uint64_t{1} << 40;  // more than there will be
@@ -134,12 +138,8 @@ Observation TrainingProbe::observe(std::int64_t batch, double step_seconds, doub
   config.scheduler.stage_timer = observer.timer();
   const std::unique_ptr<Backend> backend = make_backend(device_);
   Trainer trainer(*backend, config, [](const StepResult&) {});
-  trainer.set_frozen(job_.frozen);
-  trainer.set_trained(job_.trained);
-  LoaderOptions loader = job_.loader;
-  loader.batch = batch;
+  LoaderOptions loader = make_ready(trainer, config, job_);
   loader.steps = steps;
-  if (config.input_memory == MemoryKind::device) fill_inputs(trainer, config, job_.data, loader);
   run_steps(trainer, config, job_.data, loader, [&observer] {
     check_interrupt();
     observer.on_step();
@@ -148,11 +148,8 @@ Observation TrainingProbe::observe(std::int64_t batch, double step_seconds, doub
 }
 
 void TrainingProbe::add_split_of(std::int64_t batch, Json& row) {
-  row["split_ms"] = row["hidden_ms"] = row["sm_fill_pct"] = nullptr;
-  if (job_.config.scheduler.schedule == Schedule::graph) {
-    row["split_reason"] = "a captured step is not recorded";
-    return;
-  }
+  if (job_.config.scheduler.schedule == Schedule::graph)
+    return add_no_split(row, "a captured step is not recorded");
   on_trial_(batch);
   EngineConfig config = config_for(batch);
   const Plan plan = plan_training(config);
@@ -162,8 +159,7 @@ void TrainingProbe::add_split_of(std::int64_t batch, Json& row) {
   const ProfileView view = make_profile_view(device_, "auto", recorder, false);
   const std::unique_ptr<Backend> backend = make_backend(device_, view.source.get());
   Trainer trainer(*backend, config, [](const StepResult&) {});
-  trainer.set_frozen(job_.frozen);
-  trainer.set_trained(job_.trained);
+  LoaderOptions loader = make_ready(trainer, config, job_);
 
   ProfileSession::Setup setup;
   setup.schedule.wait = 6;  // as `tandem profile`: both edges lie in the steady state
@@ -173,17 +169,14 @@ void TrainingProbe::add_split_of(std::int64_t batch, Json& row) {
   setup.steps = setup.schedule.steps();
   setup.multiprocessors = device_.multiprocessors;
   ProfileSession session(setup, view.source.get(), recorder, trainer);
-  LoaderOptions loader = job_.loader;
-  loader.batch = batch;
   loader.steps = setup.steps + steps_behind(plan);
-  if (config.input_memory == MemoryKind::device) fill_inputs(trainer, config, job_.data, loader);
   run_steps(
       trainer, config, job_.data, loader, [&] { session.before_step(); },
       [&] { session.before_batch(); });
   session.finish();
   const ProfileSummary& seen = session.summary();
   add_split(row, seen);
-  if (seen.fill_known) row["sm_fill_pct"] = seen.sm_fill_percent();
+  row["sm_fill_pct"] = seen.fill_known ? Json(seen.sm_fill_percent()) : Json(nullptr);
   row["split_source"] = view.source->name();
 }
 

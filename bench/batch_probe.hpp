@@ -29,6 +29,10 @@ struct ProbeJob {
   bool beside_predictor = false;  ///< the memory has to hold a predictor of the same batch too
 };
 
+/// Gives a trainer of the job at one size its weights, and its inputs where they lie on the device.
+/// Returns what the loader is to do but for the steps.
+LoaderOptions make_ready(Trainer& trainer, const EngineConfig& config, const ProbeJob& job);
+
 /// Each trial has a backend and a trainer of its own, made from the same weights, and ends with
 /// both: nothing of it is left, neither memory nor state.
 class TrainingProbe final : public BatchProbe {

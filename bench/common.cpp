@@ -165,10 +165,11 @@ void check_replaceable(const std::string& option, const std::string& path) {
   std::error_code ignored;
   std::string why = why_not_writable(path);
   if (why.empty() && fs::exists(path, ignored)) {
+    const fs::path folder = folder_of(end_of_links(path));  // where write_file() makes the new one
     if (!fs::is_regular_file(path, ignored))
       why = "it is not a plain file";
-    else if (access(folder_of(path).c_str(), W_OK) != 0)
-      why = fmt::format("a new file in {}: {}", folder_of(path).string(), std::strerror(errno));
+    else if (access(folder.c_str(), W_OK) != 0)
+      why = fmt::format("a new file in {}: {}", folder.string(), std::strerror(errno));
   }
   refuse_if(why, option, path);
 }

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "common.hpp"
+#include "profile_session.hpp"
 #include "progress.hpp"
 #include "training.hpp"
 #include "workload.hpp"
@@ -447,8 +448,7 @@ void run(FindOptions& options, const Options& declared, const Choice& choice) {
       if (options.budget == 0 || probe.now() - start <= options.budget) {
         probe.add_split_of(row["batch_per_gpu"], row);
       } else {
-        row["split_ms"] = row["hidden_ms"] = row["sm_fill_pct"] = nullptr;
-        row["split_reason"] = "no time was left of --budget-s";
+        add_no_split(row, "no time was left of --budget-s");
       }
     }
   json["accuracy"] = accuracy ? accuracy->json() : Json(nullptr);

@@ -216,11 +216,7 @@ Json profile_batch(const ProfileOptions& options, const Device& device, const Wo
   Progress progress(fmt::format("profile batch {}", batch), all_steps, options.quiet);
   std::uint64_t done = 0;
   Trainer trainer(*backend, config, [&](const StepResult&) { progress.update(++done, ""); });
-  trainer.set_frozen(job.frozen);
-  trainer.set_trained(job.trained);
-  LoaderOptions loader = job.loader;
-  loader.batch = batch;
-  if (config.input_memory == MemoryKind::device) fill_inputs(trainer, config, job.data, loader);
+  LoaderOptions loader = make_ready(trainer, config, job);
 
   ProfileSession::Setup setup;
   setup.schedule = schedule_of(options);

@@ -132,4 +132,9 @@ void add_split(Json& row, const ProfileSummary& s) {
   row["hidden_ms"] = hidden;
 }
 
+void add_no_split(Json& row, const char* reason) {
+  row["split_ms"] = row["hidden_ms"] = row["sm_fill_pct"] = nullptr;
+  row["split_reason"] = reason;
+}
+
 }  // namespace tandem::program

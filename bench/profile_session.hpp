@@ -91,5 +91,7 @@ Json milliseconds_a_step(std::uint64_t nanoseconds, const ProfileSummary& s);
 
 /// split_ms, whose parts add up to the step, and hidden_ms.
 void add_split(Json& row, const ProfileSummary& s);
+/// Both and sm_fill_pct null, with split_reason.
+void add_no_split(Json& row, const char* reason);
 
 }  // namespace tandem::program
