@@ -90,6 +90,11 @@ class CudaBackend final : public Backend {
     on_device(device_, "opening the device", [&] { set_up_ = new_stream(); });
   }
 
+  /// Even to destroy a stream the runtime makes a context on whatever device is current.
+  ~CudaBackend() override {
+    quietly([&] { set_up_.reset(); });
+  }
+
   const char* name() const noexcept override { return "cuda"; }
   AlgorithmTable chosen() const { return algorithms_.chosen(); }
 

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <tandem/engine/buffer.hpp>
 
@@ -24,18 +26,39 @@ void copy_and_wait(StreamRef stream, void* target, const void* source, std::size
   stream.backend->synchronise(stream);
 }
 
+namespace {
+
+/// To pin memory takes longer than to copy as much, so a large copy goes through a little in parts.
+constexpr std::size_t kStagingBytes = std::size_t{4} << 20;
+
+/// Calls part(staging, offset, bytes) for all of the bytes, in order.
+template <class Part>
+void through_pinned(Backend& backend, std::size_t bytes, std::string_view purpose,
+                    const Part& part) {
+  const Memory staging(backend, std::min(bytes, kStagingBytes), MemoryKind::pinned, purpose);
+  for (std::size_t offset = 0; offset < bytes; offset += staging.bytes())
+    part(staging.data(), offset, std::min(staging.bytes(), bytes - offset));
+}
+
+}  // namespace
+
 void upload(StreamRef stream, void* target, const void* source, std::size_t bytes) {
   if (!stream.backend->executes() || bytes == 0) return;
-  Memory staging(*stream.backend, bytes, MemoryKind::pinned, "staging for an upload");
-  std::memcpy(staging.data(), source, bytes);
-  copy_and_wait(stream, target, staging.data(), bytes);
+  through_pinned(*stream.backend, bytes, "staging for an upload",
+                 [&](void* staging, std::size_t offset, std::size_t part) {
+                   std::memcpy(staging, static_cast<const std::byte*>(source) + offset, part);
+                   copy_and_wait(stream, static_cast<std::byte*>(target) + offset, staging, part);
+                 });
 }
 
 void download(StreamRef stream, void* target, const void* source, std::size_t bytes) {
   if (!stream.backend->executes() || bytes == 0) return;
-  Memory staging(*stream.backend, bytes, MemoryKind::pinned, "staging for a download");
-  copy_and_wait(stream, staging.data(), source, bytes);
-  std::memcpy(target, staging.data(), bytes);
+  through_pinned(*stream.backend, bytes, "staging for a download",
+                 [&](void* staging, std::size_t offset, std::size_t part) {
+                   copy_and_wait(stream, staging, static_cast<const std::byte*>(source) + offset,
+                                 part);
+                   std::memcpy(static_cast<std::byte*>(target) + offset, staging, part);
+                 });
 }
 
 }  // namespace tandem

@@ -4,12 +4,13 @@
 
 #include <atomic>
 #include <deque>
-#include <future>
+#include <functional>
 #include <mutex>
 #include <tandem/engine/cuda_events_source.hpp>
 #include <tandem/engine/cuda_handles.hpp>
 #include <tandem/engine/error.hpp>
 #include <tandem/kernels/check.hpp>
+#include <tandem/kernels/cuda_context.hpp>
 #include <utility>
 #include <vector>
 
@@ -31,6 +32,14 @@ class EventsSource final : public ProfileSource {
       TANDEM_CUDA_TRY(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
       clock_stream_ = CudaStreamHandle::adopt(stream);
       start_ = timed_event();
+    });
+  }
+
+  ~EventsSource() override {
+    destroy_in_device_thread(device_, [&] {
+      events_.clear();
+      start_.reset();
+      clock_stream_.reset();
     });
   }
 
@@ -126,15 +135,10 @@ class EventsSource final : public ProfileSource {
     return started_ + static_cast<std::uint64_t>(1e6 * static_cast<double>(ms));
   }
 
-  /// In a thread of its own, with the device current there: the caller's current device and last
-  /// error stay as they are.
-  template <class Body>
-  void on_device(Body body) {
+  /// CudaError becomes Error.
+  void on_device(const std::function<void()>& body) {
     try {
-      std::async(std::launch::async, [&] {
-        TANDEM_CUDA_TRY(cudaSetDevice(device_));
-        body();
-      }).get();
+      in_device_thread(device_, body);
     } catch (const CudaError& error) {
       throw Error(ErrorCode::run_failed, fmt::format("timing operations: {}", error.what()));
     }

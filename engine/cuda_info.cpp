@@ -7,6 +7,8 @@
 #include <future>
 #include <tandem/engine/cuda_info.hpp>
 #include <tandem/engine/error.hpp>
+#include <tandem/kernels/check.hpp>
+#include <tandem/kernels/cuda_context.hpp>
 
 namespace tandem {
 namespace {
@@ -90,19 +92,15 @@ CudaInfo query_cuda() {
 }
 
 std::size_t free_device_memory(int device) {
-  // A thread of our own, as above.
-  return std::async(std::launch::async,
-                    [device] {
-                      std::size_t free = 0, total = 0;
-                      cudaError_t error = cudaSetDevice(device);
-                      if (error == cudaSuccess) error = cudaMemGetInfo(&free, &total);
-                      if (error != cudaSuccess)
-                        throw Error(ErrorCode::no_device,
-                                    fmt::format("cuda:{}: its free memory cannot be asked for: {}",
-                                                device, describe("cudaMemGetInfo", error)));
-                      return free;
-                    })
-      .get();
+  std::size_t free = 0, total = 0;
+  try {
+    in_device_thread(device, [&] { TANDEM_CUDA_TRY(cudaMemGetInfo(&free, &total)); });
+  } catch (const CudaError& error) {
+    throw Error(
+        ErrorCode::no_device,
+        fmt::format("cuda:{}: its free memory cannot be asked for: {}", device, error.what()));
+  }
+  return free;
 }
 
 }  // namespace tandem

@@ -3,11 +3,12 @@
 #include <fmt/format.h>
 
 #include <deque>
-#include <future>
+#include <functional>
 #include <tandem/engine/cuda_handles.hpp>
 #include <tandem/engine/cuda_timing.hpp>
 #include <tandem/engine/error.hpp>
 #include <tandem/kernels/check.hpp>
+#include <tandem/kernels/cuda_context.hpp>
 
 namespace tandem {
 namespace {
@@ -46,17 +47,10 @@ class TimedEvent {
   Operation record_;
 };
 
-/// Runs body() in a thread of its own, with the device current there: the caller's current device
-/// and last error stay as they are.
-template <class Body>
-auto on_device(int device, Body body) {
+/// Runs body() with the device current; CudaError becomes Error.
+void on_device(int device, const std::function<void()>& body) {
   try {
-    return std::async(std::launch::async,
-                      [&] {
-                        TANDEM_CUDA_TRY(cudaSetDevice(device));
-                        return body();
-                      })
-        .get();
+    in_device_thread(device, body);
   } catch (const CudaError& error) {
     throw Error(ErrorCode::run_failed, fmt::format("timing stages: {}", error.what()));
   }
@@ -93,7 +87,9 @@ CudaStageTimer::CudaStageTimer(int device, int stages, int skip, int count)
     }
   });
 }
-CudaStageTimer::~CudaStageTimer() = default;
+CudaStageTimer::~CudaStageTimer() {
+  destroy_in_device_thread(impl_->device, [&] { impl_->stages.clear(); });
+}
 
 void CudaStageTimer::begin(int stage, StreamRef stream) {
   Impl::Stage& s = impl_->stages[static_cast<std::size_t>(stage)];
@@ -106,8 +102,8 @@ void CudaStageTimer::end(int stage, StreamRef stream) {
 }
 
 std::vector<StageSpan> CudaStageTimer::spans() const {
-  return on_device(impl_->device, [&] {
-    std::vector<StageSpan> spans;
+  std::vector<StageSpan> spans;
+  on_device(impl_->device, [&] {
     const std::deque<TimedEvent>& first = impl_->stages.front().begins;
     for (std::size_t k = 0; k < impl_->stages.size(); ++k) {
       const Impl::Stage& stage = impl_->stages[k];
@@ -117,8 +113,8 @@ std::vector<StageSpan> CudaStageTimer::spans() const {
                          stage.ends[e].seconds_since(first.front())});
       }
     }
-    return spans;
   });
+  return spans;
 }
 
 }  // namespace tandem

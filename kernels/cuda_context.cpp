@@ -2,6 +2,8 @@
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
 
+#include <exception>
+#include <functional>
 #include <future>
 #include <string>
 #include <tandem/kernels/check.hpp>
@@ -69,15 +71,27 @@ void pop_context() {
   check_driver(driver().pop(&popped), "cuCtxPopCurrent");
 }
 
+void in_device_thread(int device, const std::function<void()>& body) {
+  std::async(std::launch::async, [&] {
+    TANDEM_CUDA_TRY(cudaSetDevice(device));
+    body();
+  }).get();
+}
+
+void destroy_in_device_thread(int device, const std::function<void()>& body) noexcept {
+  try {
+    in_device_thread(device, body);
+  } catch (const std::exception&) {
+  }
+}
+
 CUctx_st* primary_context(int device) {
-  return std::async(
-             std::launch::async,
-             [&] {
-               TANDEM_CUDA_TRY(cudaSetDevice(device));
-               TANDEM_CUDA_TRY(cudaFree(nullptr));  // makes it where setting the device did not
-               return current_context();
-             })
-      .get();
+  CUctx_st* context = nullptr;
+  in_device_thread(device, [&context] {
+    TANDEM_CUDA_TRY(cudaFree(nullptr));  // makes it where setting the device did not
+    context = current_context();
+  });
+  return context;
 }
 
 }  // namespace tandem

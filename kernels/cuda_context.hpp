@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 
 struct CUctx_st;  // what a CUcontext points to
 
@@ -22,8 +23,15 @@ std::uint64_t context_id(CUctx_st* context);
 void push_context(CUctx_st* context);
 void pop_context();
 
-/// The context that the runtime uses on a device, made now if there is none, in a thread of its
-/// own: the calling thread's device, context and last error stay as they are.
+/// Runs body() in a new thread with the device current there, and waits: the calling thread's
+/// device, context and last error of the runtime stay as they are. Throws what body() throws.
+void in_device_thread(int device, const std::function<void()>& body);
+
+/// The same for destructors, where a failure is of no use: even to destroy an event or a stream the
+/// runtime makes a context on whatever device is current.
+void destroy_in_device_thread(int device, const std::function<void()>& body) noexcept;
+
+/// The context that the runtime uses on a device, made now if there is none, in such a thread.
 CUctx_st* primary_context(int device);
 
 }  // namespace tandem

@@ -143,6 +143,14 @@ std::vector<float> to_channels_last(const ParameterSpec& spec,
   return out;
 }
 
+std::vector<bf16> to_bf16(const std::vector<float>& values) {
+  std::vector<bf16> out(values.size());
+  in_parts(values.size(), 1, [&](std::size_t begin, std::size_t end) {
+    for (std::size_t i = begin; i < end; ++i) out[i] = bf16(values[i]);
+  });
+  return out;
+}
+
 std::vector<float> from_channels_last(const ParameterSpec& spec,
                                       const std::vector<float>& engine_order) {
   std::vector<float> out(engine_order.size());

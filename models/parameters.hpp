@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <tandem/engine/safetensors.hpp>
+#include <tandem/kernels/bf16.hpp>
 #include <tandem/models/sequential.hpp>
 #include <vector>
 
@@ -35,5 +36,8 @@ std::vector<float> to_channels_last(const ParameterSpec& spec,
                                     const std::vector<float>& torch_order);
 std::vector<float> from_channels_last(const ParameterSpec& spec,
                                       const std::vector<float>& engine_order);
+
+/// The values that a bf16 copy of a weight holds: the nearest ones, ties to even.
+std::vector<bf16> to_bf16(const std::vector<float>& values);
 
 }  // namespace tandem

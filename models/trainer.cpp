@@ -7,7 +7,6 @@
 #include <tandem/engine/augment_draw.hpp>
 #include <tandem/engine/error.hpp>
 #include <tandem/kernels/augment.hpp>
-#include <tandem/kernels/bf16.hpp>
 #include <tandem/kernels/softmax_xent.hpp>
 #include <tandem/models/step.hpp>
 #include <tandem/models/trainer.hpp>
@@ -363,8 +362,7 @@ void write_part(Scheduler& scheduler, const Part& part, const Sequential& model,
     const std::vector<float> engine_order = to_channels_last(specs[p], values[p].data);
     scheduler.write(part.parameters[p].buffer, engine_order.data());
     if (part.copies[p].buffer < 0) continue;
-    const std::vector<bf16> copy(engine_order.begin(), engine_order.end());
-    scheduler.write(part.copies[p].buffer, copy.data());
+    scheduler.write(part.copies[p].buffer, to_bf16(engine_order).data());
   }
 }
 

@@ -11,6 +11,10 @@
 #include <cstdio>
 #include <string>
 #include <tandem/engine/backend_cuda.hpp>
+#include <tandem/engine/cuda_events_source.hpp>
+#include <tandem/engine/cuda_info.hpp>
+#include <tandem/engine/cuda_timing.hpp>
+#include <tandem/engine/recorder.hpp>
 #include <tandem/kernels/check.hpp>
 #include <tandem/kernels/cuda_context.hpp>
 #include <tandem/tests/support/gpu_guard.hpp>
@@ -70,22 +74,36 @@ bool has_context(int device) {
   return active == 1;
 }
 
-// In a process of its own, whose current device, 0, nobody ever uses.
-TEST(ContextChild, DISABLED_TheSecondDeviceOnly) {
-  {
-    CudaOptions options;
-    options.device = 1;
-    const auto backend = make_cuda_backend(options);
-    SmallSegmenter segmenter(*backend, small_config(Schedule::overlap));
-    segmenter.train(0, 5);
-    EXPECT_EQ(segmenter.losses().size(), 5u);
-  }
+void expect_untouched(const char* after) {
   int device = -1;
   EXPECT_EQ(cudaGetDevice(&device), cudaSuccess);
-  EXPECT_EQ(device, 0);
+  EXPECT_EQ(device, 0) << after;
+  EXPECT_FALSE(has_context(0)) << "a context was made on a device that is not used: " << after;
+  EXPECT_EQ(current_context(), nullptr) << after;
+}
+
+// In a process of its own, whose current device, 0, nobody ever uses.
+TEST(ContextChild, DISABLED_TheSecondDeviceOnly) {
+  { const CudaStageTimer timer(1, 2, 0, 3); }
   EXPECT_TRUE(has_context(1));
-  EXPECT_FALSE(has_context(0)) << "a context was made on a device that is not used";
-  EXPECT_EQ(current_context(), nullptr);
+  expect_untouched("timing stages");
+  Recorder recorder({"encode", "train"});
+  {
+    const auto source = make_cuda_events_source(1, recorder, false);
+    CudaOptions options;
+    options.device = 1;
+    options.listener = source.get();
+    const auto backend = make_cuda_backend(options);
+    SmallSegmenter segmenter(*backend, small_config(Schedule::overlap));
+    source->start();
+    segmenter.train(0, 5);
+    source->stop();
+    EXPECT_EQ(segmenter.losses().size(), 5u);
+    expect_untouched("training");
+  }
+  expect_untouched("training and timing operations");
+  EXPECT_GT(free_device_memory(1), 0u);
+  expect_untouched("asking for free memory");
 }
 
 TEST_F(ContextOnCuda, ADeviceThatIsNotUsedGetsNoContext) {

@@ -37,5 +37,18 @@ TEST(Parameters, EachElementComesFromItsOwnDraw) {
   }
 }
 
+// Whole numbers up to 256 have a bf16 of the same value.
+TEST(Parameters, ABf16CopyKeepsTheOrderWhateverThreadsShareIt) {
+  std::vector<float> values((1 << 20) + 3);
+  for (std::size_t i = 0; i < values.size(); ++i)
+    values[i] = static_cast<float>(static_cast<int>(i * 40503u % 513u) - 256);
+  const std::vector<bf16> copy = to_bf16(values);
+  ASSERT_EQ(copy.size(), values.size());
+  for (std::size_t i = 0; i < values.size(); ++i)
+    ASSERT_EQ(static_cast<float>(copy[i]), values[i]) << "element " << i;
+  // 1 + 3/256 lies halfway between 1 + 2/256 and 1 + 4/256, whose last bit is 0.
+  EXPECT_EQ(static_cast<float>(to_bf16({1.01171875f}).front()), 1.015625f);
+}
+
 }  // namespace
 }  // namespace tandem
