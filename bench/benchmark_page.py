@@ -7,6 +7,7 @@ serial|piped|graph|forked" of PyTorch, where HOW is eager, compile or article (e
 transform). "augment" is null for segment; cpu or gpu for Tandem, batched or article for PyTorch. "workers" is
 0 with input on the device.
 """
+import math
 import re
 import statistics
 
@@ -14,9 +15,12 @@ KEY = ("engine", "workload", "batch", "precision", "input", "init", "variant", "
 
 # PyTorch's steps/s, measured on an H200 on 2026-11-29 with PyTorch 2.11 (CUDA 13.0, cuDNN 9.19): image 256,
 # input on the device, median of three windows. A run in which PyTorch is slower than REFERENCE_SHARE of
-# these says more about that run than about either engine.
+# these says more about that run than about either engine. Rows that wait for one core of the host move by
+# tens of percent between blocks, and what shares the host only ever slows them: so a row is judged by its
+# fastest block, here and where Tandem is compared with it, and has up to REFERENCE_BLOCKS to show it.
 REFERENCE_GPU = "H200"
 REFERENCE_SHARE = 0.9
+REFERENCE_BLOCKS = 20
 REFERENCE_SOURCE = "measured on an H200, 2026-11-29, PyTorch 2.11, CUDA 13.0, cuDNN 9.19"
 _REFERENCE_COLUMNS = {
     "segment": (("tf32", "eager nchw serial"), ("tf32", "eager nchw piped"),
@@ -64,6 +68,11 @@ def median(row):
     return row["steps_per_s"]["median"]
 
 
+def fastest(row):
+    """The rate of its fastest block; no number if one of them is none."""
+    return max(row["blocks"], key=lambda rate: (rate != rate, rate), default=math.nan)
+
+
 def spread(row):
     rate = row["steps_per_s"]
     return f"{rate['min']:.1f} .. {rate['max']:.1f}"
@@ -73,8 +82,8 @@ def select(rows, **values):
     return [row for row in rows if all(row.get(name) == value for name, value in values.items())]
 
 
-def best(rows):
-    return max(rows, key=median, default=None)
+def best(rows, rate=median):
+    return max(rows, key=rate, default=None)
 
 
 def without_graph(rows):
@@ -125,10 +134,10 @@ def reference_of(row):
 
 
 def behind_reference(rows, gpu):
-    """The rows that are slower than PyTorch has to be for a run to count. They are measured again: one block of a
-    row that waits for one core says little about it."""
+    """The rows that are slower than PyTorch has to be for a run to count. They are measured again, as long as they
+    have not more than REFERENCE_BLOCKS."""
     return [row for row in rows if REFERENCE_GPU in (gpu or "") and (expected := reference_of(row))
-            and not median(row) >= REFERENCE_SHARE * expected]
+            and not fastest(row) >= REFERENCE_SHARE * expected and len(row["blocks"]) < REFERENCE_BLOCKS]
 
 
 def device_rows(rows, **values):
@@ -164,16 +173,17 @@ def check_reference(run, failures, gaps):
             expected = REFERENCE[workload, batch, precision, variant]
             found = device_rows(run["rows"], engine="pytorch", workload=workload, batch=batch,
                                 precision=precision, variant=variant)
-            if not found:
+            if not found or not found[0]["blocks"]:
                 unmeasured.append(f"{precision} {variant}")
                 continue
-            measured = median(found[0])
+            measured = fastest(found[0])
             share = measured / expected
+            blocks = len(found[0]["blocks"])
             reference.append({"label": describe(found[0]), "expected": expected, "measured": measured,
-                              "share": share, "blocks": len(found[0]["blocks"])})
+                              "median": median(found[0]), "share": share, "blocks": blocks})
             if REFERENCE_GPU in gpu and not share >= REFERENCE_SHARE:
-                failures.append(f"{describe(found[0])}: {measured:.1f} steps/s is {share:.2f} of "
-                                f"{expected}; a run counts from {REFERENCE_SHARE}")
+                failures.append(f"{describe(found[0])}: {measured:.1f} steps/s, the fastest of {blocks} "
+                                f"blocks, is {share:.2f} of {expected}; a run counts from {REFERENCE_SHARE}")
         if unmeasured:
             gaps.append(f"not measured: PyTorch {workload} batch {batch}: {', '.join(unmeasured)}")
     if REFERENCE_GPU not in gpu:
@@ -199,8 +209,8 @@ def goal_groups(rows):
 
 
 def goal_sentence(goal):
-    return (f"{goal['name']}: Tandem {goal['tandem']} is {goal['share']:.2f} x PyTorch {goal['pytorch']} "
-            f"(blocks: {goal['blocks']}); the goal is {goal['least']}")
+    return (f"{goal['name']}: Tandem {goal['tandem']} is {goal['share']:.2f} x the fastest block of PyTorch "
+            f"{goal['pytorch']} (blocks: {goal['blocks']}); the goal is {goal['least']}")
 
 
 def goal_blocks(row):
@@ -209,11 +219,11 @@ def goal_blocks(row):
 
 
 def opponents(theirs):
-    """PyTorch's best row, and in front of it, where it has too few blocks for a goal, the best of those that
-    have enough, if there are any: which rows are measured again was decided by the first block, so that the
-    median of the chosen ones may fall below a row that has no other."""
+    """PyTorch's row with the fastest block, and in front of it, where it has too few blocks for a goal, the one
+    of those that have enough, if there are any: which rows are measured again was decided by the first block, so
+    that the chosen ones may stay below a row that has no other."""
     enough = [row for row in theirs if len(row["blocks"]) >= goal_blocks(row)]
-    rows = [row for row in (best(enough), best(theirs)) if row]
+    rows = [row for row in (best(enough, fastest), best(theirs, fastest)) if row]
     return rows[:1] if rows[0] is rows[-1] else rows
 
 
@@ -247,7 +257,7 @@ def judge(run):
         beside += select(short, input="device")
         ours = best(ours)
         for row in (first, *short):
-            goals.append({"name": name, "share": median(ours) / median(row), "least": least,
+            goals.append({"name": name, "share": median(ours) / fastest(row), "least": least,
                           "tandem": variant_of(ours), "pytorch": variant_of(row),
                           "blocks": f"{len(ours['blocks'])} and {len(row['blocks'])}"})
             if goals[-1]["share"] >= least:
@@ -389,13 +399,13 @@ def loader_table(rows):
 
 
 def reference_table(reference):
-    return markdown(["row", "held to", "measured", "share", "blocks"], [
-        [line["label"], line["expected"], f"{line['measured']:.1f}", f"{line['share']:.2f}", line["blocks"]]
-        for line in reference])
+    return markdown(["row", "held to", "median", "fastest block", "share", "blocks"], [
+        [line["label"], line["expected"], f"{line['median']:.1f}", f"{line['measured']:.1f}",
+         f"{line['share']:.2f}", line["blocks"]] for line in reference])
 
 
 def goal_table(goals):
-    return markdown(["beside", "Tandem", "PyTorch", "blocks", "Tandem / PyTorch", "goal"], [
+    return markdown(["beside", "Tandem", "PyTorch", "blocks", "Tandem's median / PyTorch's fastest block", "goal"], [
         [goal["name"], goal["tandem"], goal["pytorch"], goal["blocks"], f"{goal['share']:.2f}", goal["least"]]
         for goal in goals])
 
@@ -558,11 +568,13 @@ piped, two streams; graph, one CUDA graph; forked, one CUDA graph with two branc
 
 {verdict}
 
-Tandem's best row beside PyTorch's:
+Tandem's best row, by its median, beside the fastest block of PyTorch's:
 
 {goals}
 
-PyTorch's rows have to reach {share} of the figures {source}:
+PyTorch's rows have to reach {share} of the figures {source}, each with its fastest block: a row that waits for
+one core of the host moves by tens of percent from block to block, and what else the host does only slows it. A row
+that has not reached its figure is measured again, up to {reference_blocks} blocks.
 
 {reference}
 """
@@ -696,6 +708,6 @@ def page(runs, augmentations=()):
         cudnn="cuDNN times its algorithms (`cudnn.benchmark`)." if settings["cudnn_benchmark"] else
         "`cudnn.benchmark` is off, PyTorch's default.",
         sections=sections(rows, benchmarks, environment["image"]), start=start_section(run),
-        share=REFERENCE_SHARE,
+        share=REFERENCE_SHARE, reference_blocks=REFERENCE_BLOCKS,
         source=REFERENCE_SOURCE, goals=goal_table(verdict["goals"]),
         reference=reference_table(verdict["reference"]), verdict=text)
