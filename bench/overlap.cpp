@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// `tandem bench overlap`: where running two stages side by side pays, does nothing, and hurts. Two
-// synthetic stages that only take time, over how long one is beside the other and how much of the
-// GPU each fills.
+// `tandem bench overlap`: where running two stages side by side pays, does nothing, hurts, or where
+// that is unclear. Two synthetic stages that only take time, over how long one is beside the other
+// and how much of the GPU each fills.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -162,9 +162,11 @@ const char* name_of(OverlapVerdict verdict) {
     case OverlapVerdict::nothing:
       return "does nothing";
     case OverlapVerdict::hurts:
+      return "hurts";
+    case OverlapVerdict::unclear:
       break;
   }
-  return "hurts";
+  return "unclear";
 }
 
 /// One sentence: where the rows of one verdict lie, how much it is there, and why.
@@ -190,13 +192,21 @@ std::string sentence(const Json& rows, OverlapVerdict verdict) {
       full = full && row["grid_fill"] >= kFullGrid;
     }
   }
-  const std::string subject = fmt::format("Overlap {}", name_of(verdict));
+  const bool unclear = verdict == OverlapVerdict::unclear;
+  const std::string subject =
+      unclear ? "What overlap does is unclear" : fmt::format("Overlap {}", name_of(verdict));
   if (count == 0) return fmt::format("{} nowhere here.", subject);
   std::string text = fmt::format("{} in {} of {} cases: balance {}", subject, count, rows.size(),
                                  fmt::join(balances, ", "));
   if (!fills.empty()) text += fmt::format(", grid fill {} %", fmt::join(fills, ", "));
   text += fmt::format("; efficiency {:.2f} to {:.2f}", low, high);
-  if (full && verdict != OverlapVerdict::pays) text += "; each stage fills the GPU alone";
+  if (unclear)
+    text += fmt::format(
+        "; more than {} times the bound, so something else slowed the serial steps: measure again, "
+        "with more steps or on a quiet machine",
+        kMostOfBound);
+  else if (full && verdict != OverlapVerdict::pays)
+    text += "; each stage fills the GPU alone";
   return text + ".";
 }
 
@@ -275,8 +285,8 @@ void run(OverlapOptions& options, const Options& declared) {
   json["driver"] = device.is_cuda() ? Json(device.driver) : Json(nullptr);
   json["rows"] = rows;
   json["sentences"] = Json::array();
-  for (const OverlapVerdict verdict :
-       {OverlapVerdict::pays, OverlapVerdict::nothing, OverlapVerdict::hurts})
+  for (const OverlapVerdict verdict : {OverlapVerdict::pays, OverlapVerdict::nothing,
+                                       OverlapVerdict::hurts, OverlapVerdict::unclear})
     json["sentences"].push_back(sentence(rows, verdict));
   write_json(options.json, json);
   if (options.json != "-") print_table(rows, json["sentences"]);

@@ -325,8 +325,9 @@ OverlapResult read_overlap(const std::string& file, const Node& root) {
     row.speedup = node.at("speedup").above_0();
     row.efficiency = node.at("efficiency").number();
     row.verdict = node.at("verdict").text();
-    if (row.verdict != "pays" && row.verdict != "does nothing" && row.verdict != "hurts")
-      node.at("verdict").wrong("pays, does nothing, hurts");
+    if (row.verdict != "pays" && row.verdict != "does nothing" && row.verdict != "hurts" &&
+        row.verdict != "unclear")
+      node.at("verdict").wrong("pays, does nothing, hurts, unclear");
   }
   refuse_twins(file, result.rows, [](const OverlapRow& row) {
     return fmt::format("balance {}{}", row.balance,

@@ -90,7 +90,7 @@ struct OverlapRow {
   std::optional<std::int64_t> grid_fill;  // percent
   double t_a_ms = 0, t_b_ms = 0, serial_ms = 0, overlap_ms = 0, bound = 0, speedup = 0;
   double efficiency = 0;
-  std::string verdict;  // pays, does nothing, hurts
+  std::string verdict;  // pays, does nothing, hurts, unclear
 };
 
 struct OverlapResult {

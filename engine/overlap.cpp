@@ -8,7 +8,6 @@ namespace {
 
 constexpr double kLeastBound = 1.05;  // below it there is nothing to gain
 constexpr double kLeastShare = 0.1;   // of the gain that the bound allows
-constexpr double kMostSpeedup = 1.1;  // of the bound, for what noise does
 // Stages that slow each other down take as long as one after the other, or a little longer. A step
 // of more than so many times that is held up by what lies between them.
 constexpr double kMostContention = 1.5;
@@ -39,7 +38,8 @@ OverlapAnswer judge_overlap(const OverlapSeen& seen) {
   }
   const std::string measured =
       fmt::format("{:.2f} times as fast as serial, at most {:.2f}", answer.speedup, answer.bound);
-  if (answer.speedup > kMostSpeedup * answer.bound) {
+  if (answer.speedup > kMostOfBound * answer.bound) {
+    answer.verdict = OverlapVerdict::unclear;
     answer.sentence = fmt::format(
         "What overlap does here is unclear: {}; something else slowed the serial trials, so "
         "measure "

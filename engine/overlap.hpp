@@ -29,9 +29,14 @@ enum class OverlapVerdict : std::uint8_t {
   pays,     ///< efficiency above 0.1
   nothing,  ///< between
   hurts,    ///< below -0.1
+  unclear,  ///< faster than can be: something else slowed the serial steps
 };
 
+/// A gain beyond this many bounds is no gain: the serial steps were slowed by something else.
+inline constexpr double kMostOfBound = 1.1;
+
 inline OverlapVerdict overlap_verdict(const OverlapTimes& t) {
+  if (t.serial > kMostOfBound * overlap_bound(t) * t.overlap) return OverlapVerdict::unclear;
   const double efficiency = overlap_efficiency(t);
   if (efficiency > 0.1) return OverlapVerdict::pays;
   return efficiency < -0.1 ? OverlapVerdict::hurts : OverlapVerdict::nothing;
@@ -63,8 +68,8 @@ struct OverlapAnswer {
 };
 
 /// Pays: the bound is 1.05 or more and at least a tenth of the gain that it allows was had. Hurts:
-/// slower than serial at such a bound. A speed-up above 1.1 bounds is noise, and says nothing, as
-/// times that are no numbers above 0 do. Thread-safe.
+/// slower than serial at such a bound. Unclear: a speed-up of more than kMostOfBound bounds. Times
+/// that are no numbers above 0 say nothing. Thread-safe.
 OverlapAnswer judge_overlap(const OverlapSeen& seen);
 
 }  // namespace tandem

@@ -48,6 +48,7 @@ TEST(OverlapAnswer, PaysWhereATenthOfTheGainWasHad) {
 TEST(OverlapAnswer, MoreThanTheBoundAllowsIsUnclear) {
   const OverlapAnswer answer = judge(0.1, 5, 5, 21, 9.0);
   EXPECT_FALSE(answer.overlap_is_worth_it());
+  EXPECT_EQ(answer.verdict, OverlapVerdict::unclear);
   EXPECT_TRUE(says(answer, "unclear: 2.33 times as fast as serial, at most 2.02"))
       << answer.sentence;
   EXPECT_TRUE(judge(0.1, 5, 5, 19, 9.0).overlap_is_worth_it()) << "1.04 of the bound";

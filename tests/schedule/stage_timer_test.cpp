@@ -104,6 +104,9 @@ TEST(Overlap, VerdictFollowsTheEfficiency) {
   EXPECT_EQ(overlap_verdict({10, 10, 20, 19.5}), OverlapVerdict::nothing);
   EXPECT_EQ(overlap_verdict({10, 10, 20, 20.5}), OverlapVerdict::nothing);
   EXPECT_EQ(overlap_verdict({10, 10, 20, 22}), OverlapVerdict::hurts);
+  EXPECT_EQ(overlap_verdict({10, 10, 22, 10.1}), OverlapVerdict::pays) << "1.09 bounds";
+  EXPECT_EQ(overlap_verdict({10, 10, 30, 10.1}), OverlapVerdict::unclear) << "1.49 bounds";
+  EXPECT_EQ(overlap_verdict({10, 1, 30, 11}), OverlapVerdict::unclear);
 }
 
 }  // namespace

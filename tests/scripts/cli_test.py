@@ -586,7 +586,7 @@ class CommandLine(unittest.TestCase):
 
     def check_overlap(self, result, cases):
         self.assertEqual([(row["balance"], row["grid_fill"]) for row in result["rows"]], cases)
-        verdicts = {"pays": 0, "does nothing": 0, "hurts": 0}
+        verdicts = {"pays": 0, "does nothing": 0, "hurts": 0, "unclear": 0}
         for row in result["rows"]:
             self.assertEqual(OVERLAP_KEYS, row.keys())
             a, b = row["t_a_ms"], row["t_b_ms"]
@@ -596,13 +596,15 @@ class CommandLine(unittest.TestCase):
             efficiency = (row["serial_ms"] - row["overlap_ms"]) / min(a, b)
             self.assertAlmostEqual(row["efficiency"], efficiency)
             verdicts[row["verdict"]] += 1
-            self.assertEqual(row["verdict"], "pays" if efficiency > 0.1 else
-                             "hurts" if efficiency < -0.1 else "does nothing")
+            # More than can be: something else slowed the serial steps.
+            self.assertEqual(row["verdict"], "unclear" if row["speedup"] > 1.1 * row["bound"] else
+                             "pays" if efficiency > 0.1 else "hurts" if efficiency < -0.1 else "does nothing")
         # One sentence for each verdict, with its number of cases.
         for (verdict, count), sentence in zip(verdicts.items(), result["sentences"], strict=True):
+            subject = "What overlap does is unclear" if verdict == "unclear" else f"Overlap {verdict}"
             self.assertTrue(sentence.startswith(
-                f"Overlap {verdict} in {count} of {len(cases)} cases: balance " if count else
-                f"Overlap {verdict} nowhere"), sentence)
+                f"{subject} in {count} of {len(cases)} cases: balance " if count else
+                f"{subject} nowhere"), sentence)
 
     def test_schedules_and_fusions_train_alike(self):
         """Bits do not depend on the schedule, nor on the fusions that keep them."""
@@ -623,7 +625,8 @@ class CommandLine(unittest.TestCase):
         result = self.succeed(*self.overlap("--device", "host", "--balance", "1:4,1:1,2:1", "--json", "-"))
         self.check_overlap(json.loads(result.stdout), [("1:4", None), ("1:1", None), ("2:1", None)])
         text = self.succeed(*self.overlap("--device", "host", "--balance", "1:1")).stdout
-        for word in ("t_A ms", "efficiency", "Overlap pays", "Overlap does nothing", "Overlap hurts"):
+        for word in ("t_A ms", "efficiency", "Overlap pays", "Overlap does nothing", "Overlap hurts",
+                     "What overlap does is unclear"):
             self.assertIn(word, text)
 
     def test_overlap_refuses(self):

@@ -496,15 +496,20 @@ class Report(WithResults):
         self.assertFalse([name for name in captions if name.startswith(("Steps a second", "Each stage"))], captions)
 
     def test_overlap(self):
-        self.write(o=overlap())
+        result = overlap()
+        disturbed = result["rows"][4]
+        disturbed |= {"serial_ms": 9.0, "speedup": 9.0 / disturbed["overlap_ms"], "verdict": "unclear",
+                      "efficiency": (9.0 - disturbed["overlap_ms"]) / 2.0}
+        self.write(o=result)
         page = self.page("o")
         table = page.columns("result1", "Every case")
         for name, key in (("t_A ms", "t_a_ms"), ("t_B ms", "t_b_ms"), ("serial ms", "serial_ms"),
                           ("overlap ms", "overlap_ms"), ("bound", "bound"), ("speed-up", "speedup"),
                           ("efficiency", "efficiency"), ("fill %", "grid_fill")):
-            self.assertEqual(table[name], [[row[key]] for row in overlap()["rows"]])
+            self.assertEqual(table[name], [[row[key]] for row in result["rows"]])
+        self.assertEqual(table["overlapping"], [row["verdict"] for row in result["rows"]])
         speeds = page.columns("result1", "Speed-up of overlapping")
-        rows = {(row["balance"], row["grid_fill"]): row for row in overlap()["rows"]}
+        rows = {(row["balance"], row["grid_fill"]): row for row in result["rows"]}
         for (balance, fill), row in rows.items():
             self.assertEqual(speeds[f"{fill} %"][speeds["balance"].index(balance)], [row["speedup"]])
         for sentence in overlap()["sentences"]:
@@ -685,7 +690,7 @@ class Report(WithResults):
                 (found(), ("recommended",), None, "recommended is missing; allowed: an object"),
                 (found(), ("notes",), [3], "notes[0] is 3; allowed: a text"),
                 (found(), ("rows", 0, "gpu_busy_pct"), 200, "rows[0].gpu_busy_pct is 200; allowed: a number from 0 to 100"),
-                (overlap(), ("rows", 0, "verdict"), "maybe", "allowed: pays, does nothing, hurts"),
+                (overlap(), ("rows", 0, "verdict"), "maybe", "allowed: pays, does nothing, hurts, unclear"),
                 (bench(), ("rows", 0, "gpu_busy_pct"), 200, "rows[0].gpu_busy_pct is 200; allowed: a number from 0 to 100"),
                 (bench(), ("rows", 0, "nvml_util_pct"), 100.5, "rows[0].nvml_util_pct is 100.5; allowed"),
                 *((profile(), ("rows", 1, f"{name}_pct"), 200, f"rows[1].{name}_pct is 200; allowed: a number from 0 to 100")
