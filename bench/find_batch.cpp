@@ -238,12 +238,15 @@ class Accuracy {
   std::vector<SizeScores> sizes_;
 };
 
-/// These say how trainings go, and there are none.
+/// These say how trainings go. Without any they are refused, and not stored: what is stored can be
+/// given again.
+constexpr const char* kOfTrainings[] = {"data", "epochs", "lr"};
+
 void refuse_idle(const FindOptions& options, const Options& declared) {
   if (options.seeds > 0) return;
-  for (const char* option : {"--data", "--epochs", "--lr"})
-    if (declared.given(option))
-      throw Error(ErrorCode::usage, fmt::format("{} does nothing without --with-accuracy", option));
+  for (const char* name : kOfTrainings)
+    if (declared.given(fmt::format("--{}", name)))
+      throw Error(ErrorCode::usage, fmt::format("--{} does nothing without --with-accuracy", name));
 }
 
 Json to_json(const BatchAnswer& answer) {
@@ -414,6 +417,8 @@ void run(FindOptions& options, const Options& declared, const Choice& choice) {
   const FinderResult result = find_batch(probe, finder);
 
   Json json = begin_result("find-batch", declared, workload, device);
+  if (options.seeds == 0)
+    for (const char* name : kOfTrainings) json["config"].erase(name);
   json["memory_bytes"] = finder.memory_bytes;
   json["free_bytes"] = free_bytes;
   json["rows"] = Json::array();

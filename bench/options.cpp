@@ -181,7 +181,8 @@ CLI::Option* Options::number_or_auto(const std::string& name, std::int64_t& valu
 template <class T>
 CLI::Option* Options::list(const std::string& name, std::vector<T>& values, const std::string& type,
                            const std::string& help, const CLI::Validator& item) {
-  values_.emplace_back(name.substr(2), [&values] { return Json(values); });
+  values_.emplace_back(name.substr(2),
+                       [&values] { return values.empty() ? Json(nullptr) : Json(values); });
   const auto check = [item](const std::string& text) {
     std::string wrong;
     for (std::string part : split(text))
@@ -221,9 +222,7 @@ CLI::Option* Options::real(const std::string& name, double& value, double low, d
 
 CLI::Option* Options::reals(const std::string& name, std::vector<double>& values, double low,
                             double high, const std::string& help) {
-  CLI::Option* option = list(name, values, "X,X,..", help, in_range(low, high));
-  values_.back().second = [&values] { return values.empty() ? Json(nullptr) : Json(values); };
-  return option;
+  return list(name, values, "X,X,..", help, in_range(low, high));
 }
 
 CLI::Option* Options::choice(const std::string& name, std::string& value,
@@ -368,6 +367,11 @@ std::vector<std::string> with_config_file(const std::vector<std::string>& argume
   std::vector<std::string> all = arguments;
   for (const auto& [name, value] :
        json ? read_json_config(*path, text) : read_toml_config(*path, text)) {
+    // "--name=" would take the next argument.
+    if (value.empty())
+      throw Error(ErrorCode::usage,
+                  fmt::format("--config {}: {} has no value; allowed: one, null, or no {} at all",
+                              *path, name, name));
     const std::string full = "--" + name;
     const bool given = std::any_of(arguments.begin(), arguments.end(), [&](const auto& argument) {
       return argument == full || argument.rfind(full + "=", 0) == 0;

@@ -42,13 +42,14 @@ class Options {
   /// As number(), or "auto", which is 0. `low` is at least 1.
   CLI::Option* number_or_auto(const std::string& name, std::int64_t& value, std::int64_t low,
                               std::int64_t high, const std::string& help);
-  /// Several whole numbers, separated by commas.
+  /// Several whole numbers, separated by commas. An empty default stands for "not given", as for
+  /// all lists.
   CLI::Option* numbers(const std::string& name, std::vector<std::int64_t>& values, std::int64_t low,
                        std::int64_t high, const std::string& help);
   /// A number in [low, high]. A default below `low` stands for "not given".
   CLI::Option* real(const std::string& name, double& value, double low, double high,
                     const std::string& help);
-  /// Several numbers, separated by commas. No default stands for "not given".
+  /// Several numbers, separated by commas.
   CLI::Option* reals(const std::string& name, std::vector<double>& values, double low, double high,
                      const std::string& help);
   /// One of some words. An empty default stands for "not given".

@@ -230,21 +230,22 @@ void print_table(const Json& rows, const Json& sentences) {
   for (const Json& text : sentences) fmt::print("{}\n", text.get<std::string>());
 }
 
-void run(OverlapOptions& options, const Options& declared) {
+void run(const OverlapOptions& options, const Options& declared) {
   const Device device = open_device(options.device);
   std::vector<Balance> balances;
   for (const std::string& text : options.balances) balances.push_back(*parse_balance(text));
   check_json(options.json);
   // The host has no grids: one column of cases.
-  if (!device.is_cuda()) options.fills = {0};
+  const std::vector<std::int64_t> fills =
+      device.is_cuda() ? options.fills : std::vector<std::int64_t>{0};
   announce(device, 2, options.quiet);
   watch_interrupt();
 
   const std::unique_ptr<Backend> backend = make_backend(device);
   const double ticks = device.is_cuda() ? ticks_per_second(*backend) : 0;
-  Progress progress("overlap", options.fills.size() * balances.size(), options.quiet);
+  Progress progress("overlap", fills.size() * balances.size(), options.quiet);
   Json rows = Json::array();
-  for (const std::int64_t fill : options.fills) {
+  for (const std::int64_t fill : fills) {
     for (const Balance& balance : balances) {
       check_interrupt();
       const auto stage = [&](int share) {

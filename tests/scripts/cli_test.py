@@ -348,6 +348,11 @@ class CommandLine(unittest.TestCase):
         config.write_text('{"batch": 3')
         self.refuse(3, ["run.json", "not a JSON object"], *arguments)
         self.refuse(3, "nowhere.json", "train", "segment", "--config", "nowhere.json")
+        # Of no value, and not of what follows it.
+        for nothing in ('""', "[]"):
+            config.write_text(f'{{"fuse": {nothing}, "steps": 2}}')
+            self.refuse(2, ["--config run.json", "fuse", "no value", "null"], "train", "segment", "--config",
+                        "run.json")
 
     # --- bad files -------------------------------------------------------------------------------
 
@@ -523,6 +528,54 @@ class CommandLine(unittest.TestCase):
         self.assertEqual(result.returncode, 6, result.stderr)
         self.assertIn("decoder.safetensors", result.stderr)
         self.assertFalse((self.folder / "p.png").exists())
+
+    def test_what_is_stored_can_be_replayed(self):
+        """The configuration of each command's result is one that the command takes, and means the same."""
+        small = ("--device", "host", "--image", 32)
+        (self.folder / "m.json").write_text(network(OF_PICTURES, frozen=FROZEN))
+        own, scenes = ("--model", "m.json"), ("--data", f"fashion-scenes:{self.data}")
+        garments = ("--data", f"fashion-mnist:{self.data}")
+        self.succeed(*self.train("--out", "net"))
+        self.succeed(*self.classify("--epochs", 1, "--out", "classifier"))
+        found = ("--device", "host", "--min", 2, "--max", 4, "--steps", 3, "--trial-ms", 0, "--repeats", 1,
+                 "--max-repeats", 1)
+        cycles = ("--batch", "2", "--wait", 1, "--active", 1, "--repeat", 1)
+        for command, options in (
+                (("train", "segment"), (*small, *scenes, "--batch", 2, "--steps", 3, "--eval", 4)),
+                (("train", "segment"), (*small, "--data", "synthetic", "--batch", 2, "--steps", 2, "--schedule",
+                                        "auto", "--trial-ms", 0)),
+                (("train", "classify"), (*small, *garments, "--epochs", 1)),
+                (("train",), (*own, *garments, "--steps", 2, "--device", "host")),
+                (("bench", "segment"), (*small, "--batch", "2,4", "--steps", 4, "--windows", 3)),
+                (("bench", "classify"), (*small, "--batch", 2, "--steps", 4, "--windows", 3)),
+                (("bench", "overlap"), ("--device", "host", "--longest", 100, "--steps", 3)),
+                (("find-batch", "segment"), (*found, "--image", 32)),
+                (("find-batch", "classify"), (*found, "--image", 32, "--batch", 3)),
+                (("find-batch", "classify"), (*found, "--image", 32, "--with-accuracy", 1, "--lr", 0.01,
+                                              *garments)),
+                (("find-batch",), (*found, *own)),
+                (("find-batch",), (*found, *own, "--batch", "3", "--with-accuracy", 1, *garments)),
+                (("profile", "segment"), (*small, *cycles)),
+                (("profile", "classify"), (*small, *cycles, "--trace", "t", "--memory")),
+                (("profile",), (*own, *cycles, "--device", "host")),
+                (("plan", "segment"), ("--image", 32, "--batch", 2)),
+                (("plan", "classify"), ("--image", 32, "--batch", 2)),
+                (("eval", "segment"), ("--weights", "net", *scenes, "--count", 4, "--device", "host")),
+                (("eval", "classify"), ("--weights", "classifier", *garments, "--device", "host")),
+                (("predict", "segment"), ("--weights", "net", *scenes, "--count", 4, "--out", "p.png", "--device",
+                                          "host")),
+                (("augment",), ("--in", f"fashion-mnist:{self.data}", "--out", "a.png"))):
+            with self.subTest(command=" ".join(map(str, (*command, *options)))):
+                self.succeed(*command, *options, "--json", "first.json")
+                stored = self.stored_config("first.json")
+                (self.folder / "stored.json").write_text(json.dumps({**stored, "json": "again.json"}))
+                self.succeed(*command, "--config", "stored.json")
+                again = self.stored_config("again.json")
+                self.assertEqual({**again, "json": "first.json"}, stored)
+
+    def stored_config(self, name):
+        result = json.loads((self.folder / name).read_text())
+        return result.get("summary", result)["config"]
 
     def test_a_folder_is_no_configuration(self):
         result = self.run_program("train", "segment", "--config", ".")
