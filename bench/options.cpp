@@ -11,6 +11,7 @@
 #include <iterator>
 #include <numeric>
 #include <optional>
+#include <set>
 #include <sstream>
 #include <tandem/engine/error.hpp>
 #include <tandem/models/segmenter.hpp>
@@ -95,12 +96,49 @@ std::string nearest(const std::string& word, const std::vector<std::string>& nam
   return best == names.end() ? std::string() : *best;
 }
 
+/// Of a file that can be read, but says no options.
+[[noreturn]] void refuse_config(const std::string& path, const std::string& why) {
+  throw Error(ErrorCode::usage, fmt::format("--config {}: {}", path, why));
+}
+
+/// Of two values one would be lost.
+class EachOnce {
+ public:
+  explicit EachOnce(const std::string& path) : path_(path) {}
+  void add(const std::string& name) {
+    if (!seen_.insert(name).second)
+      refuse_config(path_, fmt::format("{} is there twice; allowed: each option once", name));
+  }
+
+ private:
+  const std::string& path_;
+  std::set<std::string> seen_;
+};
+
 /// "name=value" pairs of a JSON object.
 std::vector<std::pair<std::string, std::string>> read_json_config(const std::string& path,
                                                                   const std::string& text) {
-  const Json object = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!object.is_object())
+  using Event = Json::parse_event_t;
+  EachOnce names(path);
+  std::string name_here;
+  const auto is_no_object = [&](const std::string& what) {
+    refuse_config(path,
+                  fmt::format("is a JSON {}; allowed: an object, {{\"batch\": 8}}, or TOML", what));
+  };
+  // While it is read: what is nested deeper could not be taken apart again, since that recurses.
+  const auto on_part = [&](int depth, Event event, const Json& part) {
+    if (depth == 0 && event == Event::array_start) is_no_object("list");
+    if ((depth > 0 && event == Event::object_start) || (depth > 1 && event == Event::array_start))
+      refuse_config(path, fmt::format("{} is an object, or a list of such or of lists; allowed: a "
+                                      "text, a number, true, false, or a list of these",
+                                      name_here));
+    if (event == Event::key) names.add(name_here = part.get<std::string>());
+    return true;
+  };
+  const Json object = Json::parse(text, on_part, /*allow_exceptions=*/false);
+  if (object.is_discarded())
     throw Error(ErrorCode::data, fmt::format("--config {}: not a JSON object", path));
+  if (!object.is_object()) is_no_object(object.type_name());
   std::vector<std::pair<std::string, std::string>> pairs;
   const auto to_text = [](const Json& value) {
     return value.is_string() ? value.get<std::string>() : value.dump();
@@ -119,6 +157,17 @@ std::vector<std::pair<std::string, std::string>> read_json_config(const std::str
 
 std::vector<std::pair<std::string, std::string>> read_toml_config(const std::string& path,
                                                                   const std::string& text) {
+  // The parser makes one list of two lines of one name.
+  EachOnce names(path);
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    const std::size_t equals = line.find('=');
+    if (equals == std::string::npos) continue;
+    std::string name;
+    std::istringstream(line.substr(0, equals)) >> name;
+    const bool is_name = !name.empty() && name.find_first_of("#;['\"") == std::string::npos;
+    if (is_name) names.add(name);
+  }
   std::istringstream stream(text);
   std::vector<std::pair<std::string, std::string>> pairs;
   for (const CLI::ConfigItem& item : CLI::ConfigBase().from_config(stream)) {
@@ -362,17 +411,22 @@ std::vector<std::string> with_config_file(const std::vector<std::string>& argume
   if (!file.is_open() || file.bad())
     throw Error(ErrorCode::data, fmt::format("--config {}: cannot be read", *path));
   const std::size_t first = text.find_first_not_of(" \t\r\n");
-  const bool json = first != std::string::npos && text[first] == '{';
+  if (first == std::string::npos)
+    refuse_config(*path, "holds no options; allowed: JSON, {\"batch\": 8}, or TOML, batch = 8");
+  // What begins as an object is meant as one also where it is none.
+  const bool json = text[first] == '{' || Json::accept(text);
 
   std::vector<std::string> all = arguments;
   for (const auto& [name, value] :
        json ? read_json_config(*path, text) : read_toml_config(*path, text)) {
+    if (name.empty()) refuse_config(*path, "has an option without a name");
+    const std::string full = "--" + name;
+    if (full == option)
+      refuse_config(*path, "config is for the command line; allowed: the other options");
     // "--name=" would take the next argument.
     if (value.empty())
-      throw Error(ErrorCode::usage,
-                  fmt::format("--config {}: {} has no value; allowed: one, null, or no {} at all",
-                              *path, name, name));
-    const std::string full = "--" + name;
+      refuse_config(*path,
+                    fmt::format("{0} has no value; allowed: one, null, or no {0} at all", name));
     const bool given = std::any_of(arguments.begin(), arguments.end(), [&](const auto& argument) {
       return argument == full || argument.rfind(full + "=", 0) == 0;
     });

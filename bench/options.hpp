@@ -119,7 +119,8 @@ void add_later_option(CLI::App& app, const std::string& name);
 void add_later_command(CLI::App& app, const std::string& name);
 
 /// Arguments with what the file of `--config` adds: options that are not given in `arguments`.
-/// The file is JSON ({"batch": 8}) or TOML (batch = 8). Throws Error{data}.
+/// The file is JSON ({"batch": 8}) or TOML (batch = 8). Throws Error{data} for one that cannot be
+/// read, Error{usage} for one that says no options, one twice, or the file to read.
 std::vector<std::string> with_config_file(const std::vector<std::string>& arguments);
 
 /// Throws Error{usage} for arguments that nothing took: unknown options and commands, with the

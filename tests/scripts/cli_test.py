@@ -348,6 +348,26 @@ class CommandLine(unittest.TestCase):
         config.write_text('{"batch": 3')
         self.refuse(3, ["run.json", "not a JSON object"], *arguments)
         self.refuse(3, "nowhere.json", "train", "segment", "--config", "nowhere.json")
+        config.write_text("{}")
+        self.succeed(*arguments, "--batch", 2, "--steps", 1)
+        for text, words in (
+                ("", "holds no options"), (" \n\t\n", "holds no options"),
+                ('["batch", 3]', "is a JSON list"), ("[]", "is a JSON list"),
+                (300_000 * "[" + 300_000 * "]", "is a JSON list"), ("3", "is a JSON number"),
+                ('"batch"', "is a JSON string"), ("null", "is a JSON null"),
+                ('{"batch": 3, "steps": 1, "batch": 4}', ["batch is there twice", "each option once"]),
+                ("batch = 3\nsteps = 1\nbatch = 4\n", ["batch is there twice", "each option once"]),
+                ("fuse = 'head'\nfuse = 'many'\n", ["fuse is there twice", "each option once"]),
+                ('{"config": "other.json"}', "config is for the command line"),
+                ("config = 'other.json'\n", "config is for the command line"),
+                ('{"": 3}', "has an option without a name")):
+            config.write_text(text)
+            self.refuse(2, ["--config run.json: ", *([words] if isinstance(words, str) else words)], *arguments)
+        for value in ('{"steps": 1}', "[[2]]", 300_000 * "[" + "2" + 300_000 * "]"):
+            config.write_text(f'{{"batch": {value}, "steps": 1}}')
+            self.refuse(2, ["--config run.json: batch is an object, or a list", "allowed: a text, a number"], *arguments)
+        config.write_text("[train]\nbatch = 3\n")
+        self.refuse(3, ["run.json", "section 'train'"], *arguments)
         # Of no value, and not of what follows it.
         for nothing in ('""', "[]"):
             config.write_text(f'{{"fuse": {nothing}, "steps": 2}}')
