@@ -183,7 +183,9 @@ void run(EvalOptions& options, const Options& declared) {
   watch_interrupt();
   const std::unique_ptr<Backend> backend = make_backend(device);
   SamplePredictor predictor(*backend, network.config, samples);
-  const Json found = scores(options.labels, predictor.score(network.frozen, network.trained));
+  const Confusion confusion = predictor.score(network.frozen, network.trained);
+  const Json found = scores(options.labels, confusion);
+  const std::int64_t scored = scored_samples(options.labels, confusion, options.count);
 
   Json json;
   json["schema"] = 1;
@@ -194,14 +196,14 @@ void run(EvalOptions& options, const Options& declared) {
   json["image"] = network.config.image;
   json["classes"] = network.classes;
   json["class_names"] = data->class_names();
-  json["eval"] = options.count;
+  json["eval"] = scored;
   json.update(found);
   json["broken_files"] = broken->json();
   json["config"] = declared.effective();
   write_json(options.json, json);
   if (options.json != "-")
     print_scores(options.labels, found, data->class_names(),
-                 count_of(options.count, of_pixels ? "scene" : "picture"));
+                 count_of(scored, of_pixels ? "scene" : "picture"));
 }
 
 void add_workload(CLI::App& eval, Command& selected, const char* name, const char* help,

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "common.hpp"
+#include "held_out.hpp"
 #include "profile_session.hpp"
 #include "progress.hpp"
 #include "training.hpp"
@@ -179,12 +180,14 @@ class Accuracy {
       // They are 64 bits without a sign, and the last is followed by 0.
       const auto seed =
           static_cast<std::int64_t>(options_.work.seed_value() + static_cast<std::uint64_t>(i));
-      const std::optional<double> score = train(batch, seed);
-      row["scores"].push_back(score ? Json(*score) : Json(nullptr));
-      if (score)
-        size.scores.push_back(*score);
-      else
+      const std::optional<Confusion> counts = train(batch, seed);
+      row["scores"].push_back(counts ? Json(score(*counts)) : Json(nullptr));
+      if (counts) {
+        size.scores.push_back(score(*counts));
+        held_out_ = scored_samples(labels_, *counts, held_out_);
+      } else {
         ++size.diverged;
+      }
     }
     const std::optional<Spread> spread = spread_of(size.scores);
     const auto value = [&](double number) { return spread ? Json(number) : Json(nullptr); };
@@ -212,15 +215,18 @@ class Accuracy {
   }
 
  private:
+  double score(const Confusion& counts) const {
+    return labels_ == Labels::pixels ? counts.mean_iou() : counts.pixel_accuracy();
+  }
+
   /// Nothing where the training diverged.
-  std::optional<double> train(std::int64_t batch, std::int64_t seed) const {
+  std::optional<Confusion> train(std::int64_t batch, std::int64_t seed) const {
     check_interrupt();
     if (!options_.quiet)
       say(fmt::format("find-batch: training of batch {}, seed {}\n", batch, seed));
     Training training = make_training_(options_, batch, seed);
     try {
-      const Confusion counts = train_and_score(training.options, device_, std::move(training.job));
-      return labels_ == Labels::pixels ? counts.mean_iou() : counts.pixel_accuracy();
+      return train_and_score(training.options, device_, std::move(training.job));
     } catch (const Error& error) {
       if (error.code() != ErrorCode::non_finite) throw;
       return std::nullopt;
@@ -489,8 +495,10 @@ void add_find_options(Options& options, FindOptions& o) {
   options.number("--max", f.max, 1, kMaxBatch, "largest batch to try")->default_str("what fits");
   options.numbers("--batch", f.sizes, 1, kMaxBatch, "sizes to try beside the powers of two");
   options
-      .number("--samples", f.samples, 1, INT64_MAX,
-              "samples in your data set, which no batch exceeds")
+      .number(
+          "--samples", f.samples, 1, INT64_MAX,
+          "samples in your data set, which no batch exceeds; with --with-accuracy at most those "
+          "of --data, of which each training takes all")
       ->default_str("not known");
   options
       .number("--memory-limit", o.memory_mib, 1, INT64_MAX / static_cast<std::int64_t>(kMiB),

@@ -154,6 +154,10 @@ Json scores(Labels labels, const std::optional<Confusion>& confusion) {
   return json;
 }
 
+std::int64_t scored_samples(Labels labels, const Confusion& confusion, std::int64_t asked) {
+  return labels == Labels::pictures ? confusion.total() : asked;
+}
+
 KeyScores key_scores(Labels labels) {
   return labels == Labels::pixels ? KeyScores{"pixel_accuracy", "miou"}
                                   : KeyScores{"accuracy", "mean_class_accuracy"};

@@ -66,6 +66,10 @@ class SamplePredictor {
 /// a true class.
 Json scores(Labels labels, const std::optional<Confusion>& confusion);
 
+/// Samples that the scores are of, of those that were `asked` for. Pictures that could not be read,
+/// and are passed over, are no scores.
+std::int64_t scored_samples(Labels labels, const Confusion& confusion, std::int64_t asked);
+
 /// The two numbers to follow from epoch to epoch.
 struct KeyScores {
   const char* first;  ///< key in scores()

@@ -409,7 +409,8 @@ Json summarise(const TrainOptions& options, const Device& device, const TrainJob
   summary["classes"] = job.data->classes();
   summary["steps"] = steps;
   summary["seed"] = options.seed;
-  summary["eval"] = job.held_out ? options.held_out : 0;
+  summary["eval"] =
+      run.confusion ? scored_samples(job.labels, *run.confusion, options.held_out) : 0;
   summary["cores"] = run.processor_seconds / run.seconds;
   summary["first_loss"] = mean_loss(run.losses, 0, tenth);
   summary["last_loss"] = mean_loss(run.losses, steps - tenth, steps);

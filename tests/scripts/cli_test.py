@@ -967,6 +967,10 @@ class CommandLine(unittest.TestCase):
         options = ("--model", self.KERAS, "--data", f"csv:{self.TRIAL}", "--max", 1, "--no-overlap", "--with-accuracy")
         wide = self.found(*options[:4], "--no-overlap", "--min", 1600, "--samples", 100000, "--with-accuracy", 1)
         self.assertEqual([row["global_batch"] for row in wide["rows"]], [1600, 1681])  # the records there are
+        # Fewer samples than there are cut the sizes and what is said of an epoch, and no training.
+        few = self.found(*options[:4], "--no-overlap", "--samples", 3, "--with-accuracy", 1)
+        self.assertEqual([(row["global_batch"], row["steps_per_epoch"], row["train_steps"]) for row in few["rows"]],
+                         [(1, 3, 1681), (2, 2, 841), (3, 1, 561)])
         row, = self.found(*options, 1)["rows"]
         self.assertIsNone(row["score_stddev"])
         self.assertEqual([row["score_mean"]], row["scores"])
@@ -1471,6 +1475,18 @@ for line in sys.stdin:
             skipped = json.loads((self.folder / "o/log.jsonl").read_text().splitlines()[-1])["summary"]
             self.assertEqual([file["file"].endswith("dark/03.png") for file in skipped["broken_files"]], [True])
             self.assertEqual(skipped["steps"], 4)  # 16 of 20 records are for training
+        # Of those held out only what was scored is counted: two of each class, and one of them broken.
+        (self.folder / "pictures/dark/04.png").write_bytes(b"")
+        skipping = ("--data", "folder:pictures", "--broken", "skip")
+        result = self.succeed(*self.classify(*skipping, "--out", "o", "--json", "trained.json"))
+        self.assertIn("held out    3 pictures\n", result.stdout)
+        self.assertEqual(json.loads((self.folder / "trained.json").read_text())["summary"]["eval"], 3)
+        result = self.succeed("eval", "classify", "--weights", "o", "--device", "host", *skipping, "--json", "e.json")
+        self.assertIn("held out    3 pictures\n", result.stdout)
+        scored = json.loads((self.folder / "e.json").read_text())
+        self.assertEqual((scored["eval"], sum(map(sum, scored["confusion"])), len(scored["broken_files"])), (3, 3, 1))
+        found = self.found("classify", "--image", 32, "--max", 2, "--no-overlap", *skipping, "--with-accuracy", 1)
+        self.assertEqual(found["accuracy"]["eval"], 3)
         (self.folder / "pictures/dark/notes.txt").write_text("no picture")
         self.check_fails(3, ["notes.txt"], *self.classify("--data", "folder:pictures"))
         self.refuse(3, "nowhere", *self.classify("--data", "folder:nowhere"))
