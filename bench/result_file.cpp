@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -102,6 +103,19 @@ class Node {
   std::optional<double> above_0_or_none() const {
     return none() ? std::nullopt : std::optional(above_0());
   }
+  /// A whole over its largest part.
+  std::optional<double> bound_or_none() const {
+    if (none()) return std::nullopt;
+    if (!value_.is_number() || !(number() * kRounding >= 1 && number() <= kLargest))
+      wrong(fmt::format("a number from 1 to {:g}", kLargest));
+    return number();
+  }
+  /// What `of` gives, whose terms are of size `scale`.
+  double equal_to(double expected, double scale, const char* of) const {
+    if (!value_.is_number() || !(std::abs(number() - expected) <= (kRounding - 1) * scale))
+      wrong(fmt::format("{}, {:g}", of, expected));
+    return number();
+  }
   std::int64_t whole(std::int64_t low) const {
     // As unsigned only what a signed number does not hold.
     const bool fits = value_.is_number_integer() &&
@@ -126,8 +140,9 @@ class Node {
     refuse(file_, fmt::format("{} is {}; allowed: {}", place_.empty() ? "the whole" : place_,
                               none() ? "missing" : seen, allowed));
   }
-  [[noreturn]] void wrong_sum(double sum, const std::string& allowed) const {
-    refuse(file_, fmt::format("{} adds up to {:g}; allowed: {}", place_, sum, allowed));
+  /// `what`: of its parts, with a space before it, or nothing.
+  [[noreturn]] void wrong_sum(const char* what, double sum, const std::string& allowed) const {
+    refuse(file_, fmt::format("{}{} adds up to {:g}; allowed: {}", place_, what, sum, allowed));
   }
 
  private:
@@ -177,7 +192,8 @@ NamedValues read_split(const Node& node, double step_ms) {
   const NamedValues parts = read_parts(node, step_ms);
   double sum = 0;
   for (const auto& [name, ms] : parts) sum += ms;
-  if (sum > step_ms * kRounding) node.wrong_sum(sum, fmt::format("at most step_ms, {:g}", step_ms));
+  if (sum > step_ms * kRounding)
+    node.wrong_sum("", sum, fmt::format("at most step_ms, {:g}", step_ms));
   return parts;
 }
 
@@ -224,7 +240,7 @@ BenchRow read_bench_row(const Node& node) {
   row.images_per_s = node.at("images_per_s").above_0();
   row.memory_bytes = node.at("memory_bytes").at_least_0();
   row.stages = read_values(node.at("stage_ms"));
-  row.bound = node.at("bound").above_0_or_none();
+  row.bound = node.at("bound").bound_or_none();
   row.gpu_busy_pct = node.at("gpu_busy_pct").percent_or_none();
   row.nvml_util_pct = node.at("nvml_util_pct").percent_or_none();
   row.sm_clock_mhz = node.at("sm_clock_mhz").at_least_0_or_none();
@@ -259,7 +275,7 @@ FoundRow read_found_row(const Node& node, const Job& of_all, bool scored) {
   row.stages = read_values(node.at("stage_ms"));
   row.serial_ms = node.at("serial_ms").above_0_or_none();
   row.overlap_ms = node.at("overlap_ms").above_0_or_none();
-  row.bound = node.at("predicted_speedup").above_0_or_none();
+  row.bound = node.at("predicted_speedup").bound_or_none();
   row.speedup = node.at("measured_speedup").above_0_or_none();
   row.overlap = node.at("overlap").text_or_empty();
   for (const char* name : {"gpu_busy_pct", "nvml_util_pct"}) node.at(name).percent_or_none();
@@ -321,9 +337,14 @@ OverlapResult read_overlap(const std::string& file, const Node& root) {
     row.t_b_ms = node.at("t_b_ms").above_0();
     row.serial_ms = node.at("serial_ms").above_0();
     row.overlap_ms = node.at("overlap_ms").above_0();
-    row.bound = node.at("bound").above_0();
-    row.speedup = node.at("speedup").above_0();
-    row.efficiency = node.at("efficiency").number();
+    const auto [shorter, longer] = std::minmax(row.t_a_ms, row.t_b_ms);
+    const double bound = (shorter + longer) / longer, speedup = row.serial_ms / row.overlap_ms;
+    row.bound = node.at("bound").equal_to(bound, bound, "(t_a_ms + t_b_ms) / the longer");
+    row.speedup = node.at("speedup").equal_to(speedup, speedup, "serial_ms / overlap_ms");
+    row.efficiency = node.at("efficiency")
+                         .equal_to((row.serial_ms - row.overlap_ms) / shorter,
+                                   (row.serial_ms + row.overlap_ms) / shorter,
+                                   "(serial_ms - overlap_ms) / the shorter stage");
     row.verdict = node.at("verdict").text();
     if (row.verdict != "pays" && row.verdict != "does nothing" && row.verdict != "hurts" &&
         row.verdict != "unclear")
@@ -337,10 +358,56 @@ OverlapResult read_overlap(const std::string& file, const Node& root) {
   return result;
 }
 
+/// Parts of the memory on the device and of the pinned one, each at most the whole that it is of.
+NamedValues read_memory(const Node& list, double device_bytes, double pinned_bytes) {
+  NamedValues parts;
+  double on_device = 0, pinned = 0;
+  for (const Node& part : list.items()) {
+    const bool is_pinned = part.at("pinned").yes();
+    const Node bytes = part.at("bytes");
+    const double whole = is_pinned ? pinned_bytes : device_bytes;
+    const char* const name = is_pinned ? "pinned_bytes" : "device_bytes";
+    if (bytes.at_least_0() > whole * kRounding)
+      bytes.wrong(fmt::format("a number from 0 to {}, {:g}", name, whole));
+    (is_pinned ? pinned : on_device) += bytes.at_least_0();
+    parts.emplace_back(part.at("purpose").text(), bytes.at_least_0());
+  }
+  if (on_device > device_bytes * kRounding)
+    list.wrong_sum(" on the device", on_device,
+                   fmt::format("at most device_bytes, {:g}", device_bytes));
+  if (pinned > pinned_bytes * kRounding)
+    list.wrong_sum(" that is pinned", pinned,
+                   fmt::format("at most pinned_bytes, {:g}", pinned_bytes));
+  return parts;
+}
+
+/// Of `steps` steps that took `step_ms` each, with `records` of all kinds where that is known.
+std::vector<KernelRow> read_kernels(const Node& list, double steps, double step_ms,
+                                    const Node& records) {
+  std::vector<KernelRow> kernels;
+  double calls = 0;
+  for (const Node& kernel : list.items()) {
+    const KernelRow& row = kernels.emplace_back(KernelRow{kernel.at("name").text(),
+                                                          kernel.at("count_per_step").above_0(),
+                                                          kernel.at("ms_per_step").at_least_0()});
+    // Several may run at once, but none longer than all that was recorded.
+    const double most = row.calls * steps * step_ms;
+    if (row.ms > most * kRounding)
+      kernel.at("ms_per_step")
+          .wrong(fmt::format("at most count_per_step times the whole recording, {:g}", most));
+    calls += row.calls * steps;
+  }
+  if (records.none()) return kernels;
+  const auto most = static_cast<double>(records.whole(0));
+  if (calls > most * kRounding)
+    list.wrong_sum("", calls, fmt::format("at most records, {:g}", most));
+  return kernels;
+}
+
 ProfileRow read_profile_row(const Node& node) {
   ProfileRow row;
   row.batch = node.at("batch").whole(1);
-  node.at("steps").whole(1);
+  const auto steps = static_cast<double>(node.at("steps").whole(1));
   row.step_ms = node.at("step_ms").above_0();
   row.plain_step_ms = node.at("plain_step_ms").above_0_or_none();
   row.split = read_split(node.at("split_ms"), row.step_ms);
@@ -352,11 +419,8 @@ ProfileRow read_profile_row(const Node& node) {
   row.nvml_util_pct = node.at("nvml_util_pct").percent_or_none();
   row.device_bytes = node.at("memory").at("device_bytes").at_least_0();
   row.pinned_bytes = node.at("memory").at("pinned_bytes").at_least_0();
-  for (const Node& part : node.at("memory").at("parts").items())
-    row.memory.emplace_back(part.at("purpose").text(), part.at("bytes").at_least_0());
-  for (const Node& kernel : node.at("top_kernels").items())
-    row.kernels.push_back({kernel.at("name").text(), kernel.at("count_per_step").at_least_0(),
-                           kernel.at("ms_per_step").at_least_0()});
+  row.memory = read_memory(node.at("memory").at("parts"), row.device_bytes, row.pinned_bytes);
+  row.kernels = read_kernels(node.at("top_kernels"), steps, row.step_ms, node.at("records"));
   for (const Node& finding : node.at("findings").items())
     row.findings.push_back(finding.at("text").text());
   return row;

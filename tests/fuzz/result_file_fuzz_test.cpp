@@ -58,7 +58,7 @@ const std::string kResults[] = {
  "step_ms": 3, "plain_step_ms": 2, "split_ms": {"kernel": 2, "rest": 1}, "hidden_ms": {"copy": 1},
  "stage_ms": {"train": 2}, "kernel_busy_pct": 90, "overlap_pct": 10, "sm_fill_pct": null,
  "nvml_util_pct": null, "memory": {"device_bytes": 5, "pinned_bytes": 6,
- "parts": [{"purpose": "weights", "bytes": 5}]}, "top_kernels": [{"name": "k",
+ "parts": [{"purpose": "weights", "bytes": 5, "pinned": false}]}, "top_kernels": [{"name": "k",
  "count_per_step": 1, "ms_per_step": 2}], "findings": [{"rule": "r", "text": "t"}]}]})"};
 
 TEST(ResultFileFuzz, DamagedTextIsReadOrRefused) {

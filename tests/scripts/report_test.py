@@ -699,7 +699,29 @@ class Report(WithResults):
                 (profile(), ("rows", 0, "split_ms", "copy"), 7, "rows[0].split_ms.copy is 7; allowed: a number from 0 to step_ms, 0.54"),
                 (profile(), ("rows", 0, "hidden_ms", "copy"), 0.6, "rows[0].hidden_ms.copy is 0.6; allowed"),
                 (profile(), ("rows", 0, "stage_ms", "train"), 0.6, "rows[0].stage_ms.train is 0.6; allowed"),
-                (profile(), ("rows", 0, "memory", "parts"), {}, "rows[0].memory.parts is {}; allowed: a list")):
+                (profile(), ("rows", 0, "memory", "parts"), {}, "rows[0].memory.parts is {}; allowed: a list"),
+                (profile(), ("rows", 0, "memory", "parts", 0, "bytes"), -1, "memory.parts[0].bytes is -1; allowed: a number"),
+                (profile(), ("rows", 0, "memory", "parts", 0, "bytes"), 401 * MIB,
+                 "memory.parts[0].bytes is 420478976; allowed: a number from 0 to device_bytes, 4.1943e+08"),
+                (profile(), ("rows", 0, "memory", "parts", 0, "bytes"), 300 * MIB,
+                 "rows[0].memory.parts on the device adds up to 4.82345e+08; allowed: at most device_bytes, 4.1943e+08"),
+                (profile(), ("rows", 0, "memory", "parts", 0, "pinned"), True,
+                 "memory.parts[0].bytes is 178257920; allowed: a number from 0 to pinned_bytes, 3.14573e+06"),
+                (profile(), ("rows", 0, "memory", "parts", 0, "pinned"), None, "parts[0].pinned is missing; allowed: true or"),
+                (profile(), ("rows", 0, "top_kernels", 0, "ms_per_step"), -1, "top_kernels[0].ms_per_step is -1; allowed: a"),
+                (profile(), ("rows", 0, "top_kernels", 0, "count_per_step"), -1, "count_per_step is -1; allowed: a number"),
+                (profile(), ("rows", 0, "top_kernels", 0, "count_per_step"), 0, "count_per_step is 0; allowed: a number from"),
+                (profile(), ("rows", 0, "top_kernels", 0, "ms_per_step"), 30,
+                 "top_kernels[0].ms_per_step is 30; allowed: at most count_per_step times the whole recording, 29.16"),
+                (profile(), ("rows", 0, "records"), 53,
+                 "rows[0].top_kernels adds up to 54; allowed: at most records, 53"),
+                (bench(), ("rows", 0, "bound"), 0.99, "rows[0].bound is 0.99; allowed: a number from 1"),
+                (found(), ("rows", 0, "predicted_speedup"), 0.5, "rows[0].predicted_speedup is 0.5; allowed: a number from 1"),
+                (overlap(), ("rows", 1, "bound"), 0.5, "rows[1].bound is 0.5; allowed: (t_a_ms + t_b_ms) / the longer, 2"),
+                (overlap(), ("rows", 1, "bound"), 1.9, "rows[1].bound is 1.9; allowed: (t_a_ms + t_b_ms) / the longer, 2"),
+                (overlap(), ("rows", 1, "speedup"), 1.2, "rows[1].speedup is 1.2; allowed: serial_ms / overlap_ms, 1.90476"),
+                (overlap(), ("rows", 1, "efficiency"), 0.9,
+                 "rows[1].efficiency is 0.9; allowed: (serial_ms - overlap_ms) / the shorter stage, 0.95")):
             with self.subTest(place=place, value=value):
                 self.refuse_result(words, changed(base, place, value))
 
