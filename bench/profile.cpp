@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cinttypes>
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <numeric>
@@ -180,19 +182,41 @@ std::string file_name(std::string name) {
   return name;
 }
 
-/// Where the traces of a batch size go; made if it is not there.
+/// Where the traces of a batch size go; empty if there are none.
 std::string trace_folder(const ProfileOptions& options, const std::string& workload,
                          std::int64_t batch) {
-  if (options.trace.empty()) return {};
-  std::string folder = options.trace;
-  if (options.batches.size() > 1)
-    folder += fmt::format("/{}_batchsize{}", file_name(workload), batch);
+  if (options.trace.empty() || options.batches.size() == 1) return options.trace;
+  return fmt::format("{}/{}_batchsize{}", options.trace, file_name(workload), batch);
+}
+
+/// Throws Error{usage} where a trace would be one of the files.
+void check_traces(const ProfileOptions& options, const std::string& workload, std::uint64_t cycles,
+                  const std::vector<NamedFile>& files) {
+  for (const NamedFile& file : files) {
+    // There may be very many cycles: only the one that the file's name is of is looked at.
+    std::error_code ignored;
+    const std::string name = std::filesystem::weakly_canonical(file.path, ignored).filename();
+    std::uint64_t cycle = 0;
+    if (std::sscanf(name.c_str(), "cycle%" SCNu64, &cycle) != 1 || cycle == 0 || cycle > cycles)
+      continue;
+    for (const std::int64_t batch : options.batches) {
+      const std::string folder = trace_folder(options, workload, batch);
+      check_distinct({{"--trace", trace_file(folder, cycle, options.gzip)}, file});
+    }
+  }
+}
+
+/// The folder, made if it is not there.
+std::string make_trace_folder(const ProfileOptions& options, const std::string& workload,
+                              std::int64_t batch) {
+  const std::string folder = trace_folder(options, workload, batch);
+  if (folder.empty()) return {};
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error)
     throw Error(ErrorCode::data,
                 fmt::format("--trace {}: cannot be made: {}", folder, error.message()));
-  check_replaceable("--trace", folder + "/cycle1.trace.json" + (options.gzip ? ".gz" : ""));
+  check_replaceable("--trace", trace_file(folder, 1, options.gzip));
   return folder;
 }
 
@@ -201,7 +225,7 @@ Json profile_batch(const ProfileOptions& options, const Device& device, const Wo
   const ProbeJob& job = workload.job;
   EngineConfig config = job.config;
   config.batch = batch;
-  const std::string folder = trace_folder(options, workload.name, batch);
+  const std::string folder = make_trace_folder(options, workload.name, batch);
   const std::size_t free_bytes = free_memory(device);
   const Plan plan = plan_training(config);
 
@@ -326,6 +350,9 @@ void run(const ProfileOptions& options, const Options& declared, MakeWorkload ma
                             device.reason));
   check_json(options.json);
   const Workload workload = complete_workload(options.work, device, make_workload);
+  if (!options.trace.empty())
+    check_traces(options, workload.name,
+                 schedule.cycle_at(steps - 1).value_or(schedule.repeat - 1) + 1, files);
   const EngineConfig& config = workload.job.config;
   announce(device, stream_count(plan_training(config), config.scheduler), options.quiet);
   watch_interrupt();

@@ -11,6 +11,10 @@
 
 namespace tandem::program {
 
+std::string trace_file(const std::string& folder, std::uint64_t cycle, bool gzip) {
+  return fmt::format("{}/cycle{}.trace.json{}", folder, cycle, gzip ? ".gz" : "");
+}
+
 std::uint64_t steps_behind(const Plan& plan) {
   return static_cast<std::uint64_t>(plan.window()) + plan.stages.size() - 1;
 }
@@ -97,8 +101,7 @@ void ProfileSession::end_cycle() {
     std::vector<CounterSample> counters;
     if (setup_.memory) counters = live_memory(recording, trainer_.scheduler().plan());
     const TraceText text = chrome_trace(recording, cycle.window, counters, setup_.trace);
-    cycle.file = fmt::format("{}/cycle{}.trace.json{}", setup_.folder, files_.size() + 1,
-                             setup_.gzip ? ".gz" : "");
+    cycle.file = trace_file(setup_.folder, files_.size() + 1, setup_.gzip);
     cycle.events = text.events;
     cycle.dropped = text.dropped;
     write_file(cycle.file, setup_.gzip ? gzip(text.json) : text.json);

@@ -24,6 +24,9 @@ struct CycleFile {
   std::uint64_t events = 0, dropped = 0;
 };
 
+/// The file of a cycle's trace; cycles are counted from 1.
+std::string trace_file(const std::string& folder, std::uint64_t cycle, bool gzip);
+
 /// When a step's last stage, k = K - 1, ends, the host may have fed so many steps behind it.
 std::uint64_t steps_behind(const Plan& plan);
 

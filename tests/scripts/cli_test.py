@@ -773,6 +773,28 @@ class CommandLine(unittest.TestCase):
             self.refuse(2, [name, "are one file"], *command, "--device", "host")
         self.assertEqual(before, {name: (self.folder / name).read_bytes() for name in before})
 
+    def test_a_trace_is_no_other_file(self):
+        """Nor is one of --json, or what the run reads, in the folder of the traces."""
+        (self.folder / "log").mkdir()
+        (self.folder / "log/cycle2.trace.json").write_text((DOCS / "examples/keras.json").read_text())
+        (self.folder / "link").symlink_to("log/cycle2.trace.json")
+        keras = ("--model", DOCS / "examples/keras.json")
+        small = self.profile(*keras, "--batch", 2)
+        for json_file, trace in (("log/cycle1.trace.json", ("log",)), ("./log/../log/cycle2.trace.json", ("log/",)),
+                                 ("link", ("log",)), ("log/cycle1.trace.json.gz", ("log", "--gzip"))):
+            self.refuse(2, ["--trace and --json are one file"], *small, "--json", json_file, "--trace", *trace)
+        own = self.profile("--model", "log/cycle2.trace.json")
+        self.refuse(2, ["--trace and --model are one file"], *own, "--batch", 2, "--trace", "log")
+        (self.folder / "log/keras_batchsize3").mkdir()
+        self.refuse(2, ["--trace and --json are one file"], *self.profile(*keras), "--batch", "2,3", "--trace", "log",
+                    "--json", "log/keras_batchsize3/cycle2.trace.json")
+        # Those that no cycle of the run has.
+        cycle = ("--trace", "log", "--wait", 0, "--active", 1, "--repeat", 1)
+        for json_file in ("log/cycle2.trace.json", "log/cycle0.trace.json", "log/cycle01.trace.json", "cycle1.trace.json",
+                          "log/cycle1.trace.json.gz", "log/cycle1.json"):
+            self.succeed(*small, *cycle, "--json", json_file)
+            self.assertEqual(json.loads((self.folder / json_file).read_text())["command"], "profile")
+
     def test_a_link_stays_a_link(self):
         for there in (True, False):
             (self.folder / "link").symlink_to("real.json")
