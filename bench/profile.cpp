@@ -385,8 +385,12 @@ void add_profile_options(Options& options, ProfileOptions& o) {
   options.number("--warmup", o.warmup, 0, 1'000'000,
                  "steps that are seen but not counted, before the recorded ones of a cycle");
   options.number("--active", o.active, 1, 100'000, "recorded steps of a cycle");
-  options.number("--repeat", o.repeat, 0, 1'000'000, "cycles; 0: to the end of --steps");
-  options.number("--steps", o.steps, 1, 1'000'000'000, "end of the run, also within a cycle")
+  options.number("--repeat", o.repeat, 0, 1'000'000, "cycles; 0: as many as --steps have room for");
+  options
+      .number(
+          "--steps", o.steps, 1, 1'000'000'000,
+          "steps of the run, those of --skip-first, --wait and --warmup among them; ends it also "
+          "within a cycle")
       ->default_str("the end of the last cycle");
   options.text("--trace", o.trace, "DIR", "a trace of each cycle, for Perfetto, in this folder");
   options.number("--trace-limit", o.trace_limit, 1, 1024,

@@ -1123,6 +1123,13 @@ class CommandLine(unittest.TestCase):
         rows = self.profiled("classify", "--image", 32, "--batch", 2, "--wait", 0, "--warmup", 0, "--active", 2,
                              "--repeat", 0, "--steps", 4)
         self.assertEqual((rows[0]["cycles"], rows[0]["steps"]), (2, 4))
+        # --steps are those of the run: the ones that are not recorded are among them.
+        row, = self.profiled("segment", "--image", 32, "--batch", 2, "--skip-first", 3, "--wait", 2, "--warmup", 1,
+                             "--active", 2, "--repeat", 0, "--steps", 3 + 5 + 4)
+        self.assertEqual((row["cycles"], row["steps"]), (2, 2 + 1))
+        help_text = " ".join(self.succeed("profile", "segment", "--help").stdout.split())
+        self.assertIn("steps of the run, those of --skip-first, --wait and --warmup among them", help_text)
+        self.assertIn("0: as many as --steps have room for", help_text)
         self.assertIn("not_warm", [finding["rule"] for finding in rows[0]["findings"]])
         self.assertIn("augment", rows[0]["stage_ms"])
         self.assertIsNone(rows[0]["traces"][0]["file"])
