@@ -65,7 +65,8 @@ void add_frame_options(Options& options, AugmentChoice& choice) {
 void add_normalise_options(Options& options, AugmentChoice& choice) {
   options.reals("--mean", choice.mean, -1e6, 1e6,
                 "subtracted from values of 0 to 1; for all channels, or one each");
-  options.reals("--std", choice.deviation, -1e6, 1e6, "divisor behind that");
+  options.reals("--std", choice.deviation, -kMaxDeviation, kMaxDeviation,
+                fmt::format("divisor behind that, no nearer to 0 than {}", kMinDeviation));
 }
 
 void add_random_options(Options& options, AugmentChoice& choice) {

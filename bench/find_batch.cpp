@@ -228,6 +228,7 @@ class Accuracy {
     try {
       return train_and_score(training.options, device_, std::move(training.job));
     } catch (const Error& error) {
+      check_interrupt();  // whose words are a search's: a training's speak of its weights
       if (error.code() != ErrorCode::non_finite) throw;
       return std::nullopt;
     }
@@ -407,6 +408,7 @@ void run(FindOptions& options, const Options& declared, const Choice& choice) {
       static_cast<int>(options.most_repeats > 0 ? options.most_repeats : 4 * options.repeats);
   finder.refinements = static_cast<int>(options.refinements);
   finder.flat = static_cast<int>(options.flat);
+  finder.may_be_narrower = device.is_cuda() && config.precision != Precision::bf16;
   finder.seed = options.work.seed_value();
   const std::size_t free_bytes = free_memory(device);
   finder.memory_bytes = free_bytes;
@@ -531,8 +533,10 @@ void add_find_options(Options& options, FindOptions& o) {
             "Trainings of --with-accuracy come on top")
       ->default_str("as long as it takes");
   add_training_options(options, o.work, {"serial", "overlap", "graph"}, {"auto"});
-  options.number("--with-accuracy", o.seeds, 1, 1000,
-                 "train each size that runs with so many seeds, and score it on held-out data");
+  options
+      .number("--with-accuracy", o.seeds, 1, 1000,
+              "train each size that runs with so many seeds, and score it on held-out data")
+      ->default_str("not done");
   options.number("--epochs", o.epochs, 1, 1'000'000,
                  "passes over --data of each such training, the same for every size");
   options.real("--lr", o.learning_rate, 0, 1e38, "learning rate of such trainings")

@@ -37,7 +37,8 @@ Json cuda_info(std::vector<Missing>& missing) {
   const std::string on_host = "; everything runs on the processor, in fp32";
   if (!cuda.reason.empty()) missing.push_back({"CUDA device", cuda.reason + on_host});
   if (const NvmlLibrary nvml = load_nvml(); !nvml.functions)
-    missing.push_back({"NVML", nvml.reason + "; no clocks and no nvml_util_pct in results"});
+    missing.push_back(
+        {"GPU readings", nvml.reason + "; no clocks and no nvml_util_pct in results"});
   return json;
 #else
   missing.push_back({"CUDA backend", std::string("not built in: ") + TANDEM_CUDA_REASON +

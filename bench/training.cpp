@@ -464,6 +464,7 @@ BatchAnswer recommended_batch(const TrainOptions& options, const TrainJob& job,
   finder.refinements = 0;  // the edge of memory is not asked for
   finder.measured_seconds = trial_seconds(options);
   finder.trial_seconds = std::max(10.0, finder.measured_seconds);
+  finder.may_be_narrower = device.is_cuda() && job.config.precision != Precision::bf16;
   finder.seed = static_cast<std::uint64_t>(options.seed);
   TrainingProbe probe = probe_of(options, job, device);
   finder.limit = probe.largest_batch();

@@ -182,14 +182,19 @@ class Search {
            std::max(static_cast<double>(options_.steps) * step, options_.measured_seconds);
   }
 
+  /// Seconds, of which 0.001 may be all that is allowed.
+  static std::string shown(double seconds) {
+    return seconds < 10 ? fmt::format("{:.3g}", seconds) : fmt::format("{:.1f}", seconds);
+  }
+
   /// Why the size is not worth a trial; empty if it is.
   std::string reason_to_skip(std::int64_t batch) {
     if (predicted(batch) > options_.memory_bytes)
       return fmt::format("needs {} bytes, {} are to be had", predicted(batch),
                          options_.memory_bytes);
     if (const double seconds = expected_seconds(batch); seconds > options_.trial_seconds)
-      return fmt::format("a trial would take about {:.1f} s, allowed are {:.1f} s", seconds,
-                         options_.trial_seconds);
+      return fmt::format("a trial would take about {} s, allowed are {} s", shown(seconds),
+                         shown(options_.trial_seconds));
     return {};
   }
 
@@ -346,7 +351,8 @@ class Search {
     const BatchRow& smallest = rows_.begin()->second;
     throw Error(ErrorCode::out_of_memory,
                 fmt::format("no batch size fits: batch {}: {}", smallest.batch, smallest.reason),
-                "use smaller pictures, a smaller network or bf16");
+                options_.may_be_narrower ? "use smaller pictures, a smaller network or bf16"
+                                         : "use smaller pictures or a smaller network");
   }
 
   // --- the answers

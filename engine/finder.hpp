@@ -57,8 +57,9 @@ struct FinderOptions {
   int most_repeats = 12;  ///< and at most, where a choice is open after those; `repeats` if less
   int refinements = 4;    ///< most trials at the edge of memory; 0: powers of two only
   int flat = 2;           ///< sizes in a row without a gain that end the sweep; 0: never
-  double trial_seconds = 30;  ///< a size whose trial would take longer is not tried
-  double budget_seconds = 0;  ///< that the whole search may take; 0: as long as it takes
+  double trial_seconds = 30;     ///< a size whose trial would take longer is not tried
+  double budget_seconds = 0;     ///< that the whole search may take; 0: as long as it takes
+  bool may_be_narrower = false;  ///< a precision of fewer bytes is to be had, for hints
   std::uint64_t seed = 0;
 };
 

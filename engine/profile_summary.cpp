@@ -225,10 +225,10 @@ std::vector<Finding> findings_of(const ProfileSummary& s, const ProfileFacts& fa
   if (facts.memory_needed > 0 && static_cast<double>(facts.memory_needed) >
                                      kMostMemory * static_cast<double>(facts.memory_there))
     find("memory_full",
-         fmt::format("Training needs {:.1f} of the {:.1f} MiB that are free: a smaller batch, or "
-                     "bf16 where it is not in use.",
+         fmt::format("Training needs {:.1f} of the {:.1f} MiB that are free: a smaller batch{}.",
                      static_cast<double>(facts.memory_needed) / (1 << 20),
-                     static_cast<double>(facts.memory_there) / (1 << 20)));
+                     static_cast<double>(facts.memory_there) / (1 << 20),
+                     facts.gpu ? ", or bf16 where it is not in use" : ""));
   if (facts.gpu && facts.strict_products)
     find("full_precision",
          "Products are computed in fp32, without tensor cores: try tf32, or bf16.");

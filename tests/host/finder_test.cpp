@@ -426,6 +426,7 @@ TEST(Finder, NothingFits) {
   const Error predicted = error_of([&] { find_batch(probe, options); });
   EXPECT_EQ(predicted.code(), ErrorCode::out_of_memory);
   EXPECT_TRUE(has(predicted.what(), "batch 8: needs 800 bytes, 799 are")) << predicted.what();
+  EXPECT_EQ(predicted.hint(), "use smaller pictures or a smaller network");
   EXPECT_TRUE(probe.tried.empty());
 
   probe.before = [](Size n, int) {
@@ -545,6 +546,12 @@ TEST(Finder, TrialsThatWouldTakeTooLongAreLeftOut) {
   EXPECT_TRUE(has(result.largest_feasible.reason, "allowed are 3.9 s"))
       << result.largest_feasible.reason;
   EXPECT_TRUE(has(row_of(result, 512).reason, "would take")) << row_of(result, 512).reason;
+  FakeProbe again;
+  options.trial_seconds = 0.001;
+  for (const BatchRow& row : find(again, options).rows)
+    if (row.status == BatchStatus::skipped) {
+      EXPECT_TRUE(has(row.reason, "allowed are 0.001 s")) << row.reason;
+    }
   EXPECT_TRUE(result.notes.empty());
 }
 

@@ -372,6 +372,14 @@ TEST(Findings, FromFacts) {
   memory.memory_needed = 91;
   memory.memory_there = 100;
   EXPECT_EQ(rules(memory), Rules{"memory_full"});
+  for (const bool gpu : {false, true}) {  // the host has no bf16
+    memory.gpu = gpu;
+    HandRecording hand;
+    hand.kernel(kTrain, 1, 0, 80);
+    const std::string text = findings_of(summary_of(hand, window(0, 100)), memory).front().text;
+    EXPECT_EQ(text.find("bf16") != std::string::npos, gpu) << text;
+  }
+  memory.gpu = false;
   memory.memory_needed = 90;
   EXPECT_EQ(rules(memory), Rules{});
   ProfileFacts precision;

@@ -196,6 +196,12 @@ class CommandLine(unittest.TestCase):
         for option in ("--batch", "--schedule", "--lr", "--out", "1 to 65535"):
             self.assertIn(option, options)
 
+    def test_help_says_what_a_default_is(self):
+        for command in ("segment", "classify"):
+            self.assertIn("--with-accuracy N:1 to 1000=not done", self.succeed("find-batch", command, "--help").stdout)
+        self.assertIn("divisor behind that, no nearer to 0 than 1e-06",
+                      " ".join(self.succeed("train", "classify", "--help").stdout.split()))
+
     def test_output_that_does_not_arrive(self):
         """A full disk behind standard output: an error, and not a success with half a text."""
         for arguments in (("--help",), ("--version",), ("train", "segment", "--help"), ("info",), ("info", "--json", "-"),
@@ -222,6 +228,7 @@ class CommandLine(unittest.TestCase):
         self.assertEqual(info["backends"], ["host"] + ["cuda"] * (info["cuda"] is not None))
         if info["cuda"] is not None:
             self.assertLessEqual({"cuda", "cudnn", "cublaslt"}, info["environment"].keys())
+        self.assertNotIn("NVML: NVML", text)
         # Whoever has no GPU is told why, by all commands with the same words.
         reasons = [item["cost"] for item in info["missing"] if item["what"].startswith("CUDA")]
         self.assertEqual(len(reasons), 0 if self.gpus() else 1)
@@ -923,7 +930,8 @@ class CommandLine(unittest.TestCase):
         self.check_found(found, [1, 2, 4, 8])
         self.assertEqual(found["largest_feasible"]["batch"], 4)
         self.assertIn(f"needs {need[8]} bytes, {limit << 20} are", found["rows"][-1]["reason"])
-        self.refuse(5, ["no batch size fits", "batch 1: needs", f"{1 << 20} are"],
+        self.refuse(5, ["no batch size fits", "batch 1: needs", f"{1 << 20} are",
+                        "hint: use smaller pictures or a smaller network\n"],  # the host has no bf16
                     *self.find_batch("segment", "--image", 64, "--memory-limit", 1, "--quiet"))
 
     def test_find_batch_knows_what_kernels_take(self):
@@ -1886,6 +1894,21 @@ for line in sys.stdin:
         for trace in traces:
             self.assertEqual(trace.suffix, ".json")
             json.loads(trace.read_text())
+
+    def test_interrupt_of_a_search_speaks_of_no_weights(self):
+        process = subprocess.Popen([PROGRAM, *map(str, self.find_batch(
+            "classify", "--image", 32, "--max", 1, "--no-overlap", "--data", f"fashion-mnist:{self.data}",
+            "--with-accuracy", 1, "--epochs", 1_000_000, "--json", "f.json"))], cwd=self.folder, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        while "training of batch 1" not in (line := process.stderr.readline()):
+            self.assertNotEqual(line, "")
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+        self.assertEqual((process.returncode, out), (130, ""), err)
+        self.assertEqual(err.splitlines()[-1], "tandem: interrupted; no results were written")
+        self.assertFalse((self.folder / "f.json").exists())
 
     def test_interrupt_while_scoring(self):
         process = subprocess.Popen([PROGRAM, *map(str, self.train("--out", "out", "--eval", 10**6))],
