@@ -163,11 +163,24 @@ def describe(row):
 
 
 # ------------------------------------------------------------------------------ what makes a run count
+# A run may leave out whole parts. It counts as far as it goes: each part that it has any row of is judged as a whole.
+PARTS = {("segment", "device"): "the segmenter with input on the device",
+         ("classify", "device"): "the classifier with input on the device",
+         ("classify", "loader"): "the classifier with a loader"}
+
+
+def part_rows(rows, part):
+    workload, where = part
+    return select((device_rows if where == "device" else loader_rows)(rows), workload=workload)
+
+
 def check_reference(run, failures, gaps):
     """PyTorch's rows beside their figures."""
     gpu = run["environment"]["gpu"] or "no GPU"
     reference = []
     for workload, batch in _REFERENCE_FIGURES:
+        if not part_rows(run["rows"], (workload, "device")):
+            continue
         unmeasured = []
         for precision, variant in _REFERENCE_COLUMNS[workload]:
             expected = REFERENCE[workload, batch, precision, variant]
@@ -192,19 +205,21 @@ def check_reference(run, failures, gaps):
 
 
 def goal_groups(rows):
-    """(name, Tandem's rows, PyTorch's rows, share) of each goal."""
+    """(part, name, Tandem's rows, PyTorch's rows, share) of each goal."""
     for workload in WORKLOADS:
+        part = workload, "device"
         for batch in GOAL_BATCHES:
             for precision in GOAL_PRECISIONS:
-                here = device_rows(rows, workload=workload, batch=batch, precision=precision)
-                yield (f"{workload} batch {batch} {precision}, PyTorch's best eager row without a graph",
+                here = select(part_rows(rows, part), batch=batch, precision=precision)
+                yield (part, f"{workload} batch {batch} {precision}, PyTorch's best eager row without a graph",
                        select(here, engine="tandem"), without_graph(here), GOAL_SHARE)
-    published = [(f"batch {batch} {ARTICLE_PRECISION}", device_rows(
-        rows, workload="classify", batch=batch, precision=ARTICLE_PRECISION)) for batch in GOAL_BATCHES]
-    published += [(f"batch {ARTICLE_LOADER_BATCH} {ARTICLE_PRECISION} with a loader", loader_rows(
-        rows, workload="classify", batch=ARTICLE_LOADER_BATCH, precision=ARTICLE_PRECISION))]
-    for name, here in published:
-        yield (f"classify {name}, the article's transform", select(here, engine="tandem"), article(here),
+    published = [("device", f"batch {batch} {ARTICLE_PRECISION}", batch) for batch in GOAL_BATCHES]
+    published += [("loader", f"batch {ARTICLE_LOADER_BATCH} {ARTICLE_PRECISION} with a loader",
+                   ARTICLE_LOADER_BATCH)]
+    for where, name, batch in published:
+        part = "classify", where
+        here = select(part_rows(rows, part), batch=batch, precision=ARTICLE_PRECISION)
+        yield (part, f"classify {name}, the article's transform", select(here, engine="tandem"), article(here),
                ARTICLE_SHARE)
 
 
@@ -235,19 +250,23 @@ def least_blocks(rows, judged, beside):
     """How many blocks each row needs: pairs. `judged`: goals rest on these rows; `beside`: on others as
     well as on these."""
     behind = beside + [row for _, group in of_one_kind(device_rows(rows)) for row in group
-                       if row is not best(group)]
+                       if row is not best(group, fastest)]
     for row in rows:
         yield row, (LEAST_BLOCKS if row in judged else
                     LEAST_BLOCKS_BEHIND if row in behind else LEAST_BLOCKS_BESIDE)
 
 
 def judge(run):
-    """Returns {"valid", "failures", "gaps", "reference", "goals"}. Failures: something is wrong or slower
-    than it has to be. Gaps: something was not measured. A run without either is valid."""
+    """Returns {"valid", "failures", "gaps", "absent", "reference", "goals"}. Failures: something is wrong or
+    slower than it has to be. Gaps: something was not measured. Absent: parts without any row. A run without
+    failures and gaps counts, as far as it goes; one that has all parts, too, is valid."""
     rows, failures, gaps = run["rows"], list(run["failures"]), []
+    absent = [part for part in PARTS if not part_rows(rows, part)]
     reference = check_reference(run, failures, gaps)
     goals, judged, beside = [], [], []
-    for name, ours, theirs, least in goal_groups(rows):
+    for part, name, ours, theirs, least in goal_groups(rows):
+        if part in absent:
+            continue
         if not ours or not theirs:
             missing = [engine for engine, found in (("Tandem", ours), ("PyTorch", theirs)) if not found]
             gaps.append(f"not measured: {name}: the rows of {' and '.join(missing)}")
@@ -272,8 +291,16 @@ def judge(run):
     for row, least in least_blocks(rows, judged, beside):
         if len(row["blocks"]) < least:
             gaps.append(too_few_blocks(row, least))
-    return {"valid": not failures and not gaps, "failures": failures, "gaps": gaps,
-            "reference": reference, "goals": goals}
+    return {"valid": not (failures or gaps or absent), "failures": failures, "gaps": gaps,
+            "absent": [PARTS[part] for part in absent], "reference": reference, "goals": goals}
+
+
+def verdict_sentence(verdict):
+    if verdict["failures"] or verdict["gaps"] or len(verdict["absent"]) == len(PARTS):
+        return "The run does not count."
+    if verdict["absent"]:
+        return f"The run counts, as far as it goes. Not part of it: {listed(verdict['absent'])}."
+    return "The run counts."
 
 
 def merge(runs):
@@ -694,8 +721,8 @@ def page(runs, augmentations=()):
         ("PyTorch", "torch_all"))]
     facts += [("date", ", ".join(run["dates"]))]
     facts += [("command", "`" + "`, `".join(run["commands"]) + "`")]
-    text = "It counts." if verdict["valid"] else "It does **not** count:\n\n" + "\n".join(
-        f"- {reason}" for reason in verdict["failures"] + verdict["gaps"])
+    text = "\n".join([verdict_sentence(verdict), *(
+        f"- {reason}" for reason in verdict["failures"] + verdict["gaps"])]).replace(".\n", ".\n\n", 1)
     benchmarks = [entry for result in augmentations for entry in result["benchmarks"]]
     return PAGE.format(
         environment=markdown(["", ""], [(name, value) for name, value in facts if value is not None]),

@@ -562,7 +562,7 @@ def main():
         print(f"FAILED {text}")
     for text in verdict["gaps"]:
         print(text)
-    print("the run counts" if verdict["valid"] else "the run does not count")
+    print(page.verdict_sentence(verdict))
     return 0 if verdict["valid"] else 1 if verdict["failures"] else 3
 
 

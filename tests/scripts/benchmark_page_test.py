@@ -185,14 +185,35 @@ class Judgement(unittest.TestCase):
         self.run_["rows"].remove(self.row(variant="compile nhwc graph", batch=32, precision="tf32"))
         self.expect_gap("batch 32: tf32 compile nhwc graph")
 
+    def expect_absent(self, *parts):
+        verdict = page.judge(self.run_)
+        self.assertFalse(verdict["valid"])
+        self.assertEqual((verdict["failures"], verdict["gaps"]), ([], []))
+        self.assertEqual(verdict["absent"], [page.PARTS[part] for part in parts])
+        return page.verdict_sentence(verdict)
+
     def test_a_job_not_measured(self):
         self.run_["rows"] = page.select(self.run_["rows"], workload="segment")
-        self.expect_gap("classify batch 128 bf16, PyTorch's best eager row without a graph: the rows of "
-                        "Tandem and PyTorch")
+        self.assertEqual(self.expect_absent(("classify", "device"), ("classify", "loader")),
+                         "The run counts, as far as it goes. Not part of it: the classifier with input on the "
+                         "device and the classifier with a loader.")
+        self.assertEqual(len(page.judge(self.run_)["goals"]), 6)
 
     def test_loader_not_measured(self):
         self.run_["rows"] = page.select(self.run_["rows"], input="device")
-        self.expect_gap("classify batch 32 tf32 with a loader")
+        self.expect_absent(("classify", "loader"))
+
+    def test_nothing_measured(self):
+        self.run_["rows"] = []
+        self.assertEqual(self.expect_absent(*page.PARTS), "The run does not count.")
+
+    def test_a_job_measured_in_part(self):
+        self.run_["rows"] = [row for row in self.run_["rows"]
+                             if (row["workload"], row["batch"]) != ("classify", 128)]
+        self.expect_gap("classify batch 128 bf16, PyTorch's best eager row without a graph: the rows of "
+                        "Tandem and PyTorch")
+        self.run_["rows"] = page.select(self.run_["rows"], engine="pytorch", workload="segment")
+        self.expect_gap("segment batch 8 tf32, PyTorch's best eager row without a graph: the rows of Tandem")
 
     def test_too_few_blocks(self):
         for values, blocks in (({"engine": "tandem", "batch": 8}, 4),
@@ -302,7 +323,7 @@ class Page(unittest.TestCase):
         self.assertIn("| tf32 | 8 | overlap | 0.010 | 0.500 | 1.500 | 1.33 | 1.20 | 1024 |", text)
         self.assertIn("| 8 | tandem | overlap | 8 | tf32 | 91.0 |", text)
         self.assertIn("3 blocks for PyTorch's rows with a graph", text)
-        self.assertIn("It counts.", text)
+        self.assertIn("The run counts.", text)
 
     def test_classifier(self):
         sections = self.sections(self.rendered(self.run_))
@@ -323,7 +344,7 @@ class Page(unittest.TestCase):
         text = self.rendered(self.run_)
         for batch in (4, 8, 16, 32, 64, 128):
             self.assertIn(f"\n| tf32 | {batch} | overlap | 0.010 | 0.500 | 1.500 | 1.33 |", text)
-        self.assertIn("It counts.", text)
+        self.assertIn("The run counts.", text)
 
     def test_start_up_and_memory(self):
         self.run_["rows"].append(make_row("tandem", "segment", 8, "tf32", "graph", 700.0))
@@ -383,14 +404,14 @@ class Page(unittest.TestCase):
     def test_says_when_a_run_does_not_count(self):
         self.run_["failures"] = ["PyTorch batch 8: out of memory"]
         text = self.rendered(self.run_)
-        self.assertIn("It does **not** count", text)
+        self.assertIn("The run does not count.", text)
         self.assertIn("- PyTorch batch 8: out of memory", text)
 
     def test_two_runs_make_one_page(self):
         other = copy.deepcopy(self.run_)
         self.run_["rows"] = page.select(self.run_["rows"], engine="tandem")
         other["rows"] = page.select(other["rows"], engine="pytorch")
-        self.assertIn("It counts.", self.rendered(self.run_, BENCHMARKS, other))
+        self.assertIn("The run counts.", self.rendered(self.run_, BENCHMARKS, other))
         for part, name, value in (("environment", "commit", "def"), ("settings", "seconds", 0.1)):
             changed = copy.deepcopy(other)
             changed[part][name] = value

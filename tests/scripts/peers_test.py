@@ -132,7 +132,7 @@ class Peers(unittest.TestCase):
                          "--segment", 1, "--classify", 2, "--segment-loader", 1, "--classify-loader", 2,
                          "--precision", "fp32", "--blocks", 2, "--seconds", 0.02, "--json", path)
             self.assertEqual(result.returncode, 3, result.stdout + result.stderr)
-            self.assertIn("the run does not count", result.stdout)
+            self.assertIn("The run does not count.", result.stdout)
             rows = json.loads(path.read_text())["rows"]
             found = {}
             for row in rows:
