@@ -10,6 +10,7 @@
 #include <mutex>
 #include <new>
 #include <set>
+#include <system_error>
 #include <tandem/engine/alignment.hpp>
 #include <tandem/engine/backend_host.hpp>
 #include <tandem/engine/error.hpp>
@@ -213,7 +214,12 @@ class HostBackend final : public Backend {
   void free(void* memory, MemoryKind) noexcept override { ::operator delete(memory, kAlignment); }
 
   StreamRef create_stream(std::string_view stream) override {
-    return {this, new Worker(failure_, listener_, stream)};
+    try {
+      return {this, new Worker(failure_, listener_, stream)};
+    } catch (const std::system_error& error) {
+      throw Error(ErrorCode::out_of_memory,
+                  fmt::format("stream {}: its thread cannot be started: {}", stream, error.what()));
+    }
   }
   void destroy_stream(StreamRef stream) noexcept override { delete worker(stream); }
 

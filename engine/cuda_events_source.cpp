@@ -6,8 +6,8 @@
 #include <deque>
 #include <functional>
 #include <mutex>
-#include <tandem/engine/cuda_events_source.hpp>
 #include <tandem/engine/cuda_handles.hpp>
+#include <tandem/engine/cuda_events_source.hpp>
 #include <tandem/engine/error.hpp>
 #include <tandem/kernels/check.hpp>
 #include <tandem/kernels/cuda_context.hpp>
@@ -23,6 +23,25 @@ CudaEventHandle timed_event() {
   return CudaEventHandle::adopt(event);
 }
 
+/// What an events source has of the runtime's, also one that could not get all of it.
+struct Own {
+  explicit Own(int device_of_all) : device(device_of_all) {}
+  ~Own() {
+    destroy_in_device_thread(device, [this] {
+      events.clear();
+      start.reset();
+      clock_stream.reset();
+    });
+  }
+  Own(const Own&) = delete;
+  Own& operator=(const Own&) = delete;
+
+  const int device;
+  CudaStreamHandle clock_stream;
+  CudaEventHandle start;
+  std::deque<CudaEventHandle> events;
+};
+
 class EventsSource final : public ProfileSource {
  public:
   EventsSource(int device, Recorder& recorder, bool shapes)
@@ -30,16 +49,8 @@ class EventsSource final : public ProfileSource {
     on_device([&] {
       cudaStream_t stream = nullptr;
       TANDEM_CUDA_TRY(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-      clock_stream_ = CudaStreamHandle::adopt(stream);
-      start_ = timed_event();
-    });
-  }
-
-  ~EventsSource() override {
-    destroy_in_device_thread(device_, [&] {
-      events_.clear();
-      start_.reset();
-      clock_stream_.reset();
+      own_.clock_stream = CudaStreamHandle::adopt(stream);
+      own_.start = timed_event();
     });
   }
 
@@ -47,8 +58,8 @@ class EventsSource final : public ProfileSource {
 
   void start() override {
     on_device([&] {
-      TANDEM_CUDA_TRY(cudaEventRecord(start_.get(), clock_stream_.get()));
-      TANDEM_CUDA_TRY(cudaEventSynchronize(start_.get()));
+      TANDEM_CUDA_TRY(cudaEventRecord(own_.start.get(), own_.clock_stream.get()));
+      TANDEM_CUDA_TRY(cudaEventSynchronize(own_.start.get()));
       started_ = profile_clock();
     });
     recording_.store(true, std::memory_order_relaxed);
@@ -65,8 +76,8 @@ class EventsSource final : public ProfileSource {
       for (const Timed& t : timed) {
         if (!t.ended) continue;
         Record record = t.record;
-        record.begin = time_of(events_[t.event]);
-        record.end = time_of(events_[t.event + 1]);
+        record.begin = time_of(own_.events[t.event]);
+        record.end = time_of(own_.events[t.event + 1]);
         recorder_.add(record);
       }
     });
@@ -91,10 +102,10 @@ class EventsSource final : public ProfileSource {
     const std::lock_guard lock(mutex_);
     try {
       if (used_ == 2 * Recorder::kMostRecords) return lose();
-      while (events_.size() < used_ + 2) events_.push_back(timed_event());
+      while (own_.events.size() < used_ + 2) own_.events.push_back(timed_event());
       Timed timed{describe(bound, shapes_, recorder_), used_, false};
       timed.record.lane = stream;
-      TANDEM_CUDA_TRY(cudaEventRecord(events_[used_].get(), native(stream)));
+      TANDEM_CUDA_TRY(cudaEventRecord(own_.events[used_].get(), native(stream)));
       timed_.push_back(timed);
       used_ += 2;
       return timed.event + 1;
@@ -108,7 +119,7 @@ class EventsSource final : public ProfileSource {
     const std::lock_guard lock(mutex_);
     if (begun > used_) return;  // begun before a stop()
     try {
-      TANDEM_CUDA_TRY(cudaEventRecord(events_[begun].get(), native(stream)));
+      TANDEM_CUDA_TRY(cudaEventRecord(own_.events[begun].get(), native(stream)));
       timed_[begun / 2].ended = true;
     } catch (const CudaError&) {
       lose();
@@ -131,7 +142,7 @@ class EventsSource final : public ProfileSource {
 
   std::uint64_t time_of(const CudaEventHandle& event) const {
     float ms = 0;
-    TANDEM_CUDA_TRY(cudaEventElapsedTime(&ms, start_.get(), event.get()));
+    TANDEM_CUDA_TRY(cudaEventElapsedTime(&ms, own_.start.get(), event.get()));
     return started_ + static_cast<std::uint64_t>(1e6 * static_cast<double>(ms));
   }
 
@@ -147,14 +158,12 @@ class EventsSource final : public ProfileSource {
   const int device_;
   Recorder& recorder_;
   const bool shapes_;
-  CudaStreamHandle clock_stream_;
-  CudaEventHandle start_;
-  std::uint64_t started_ = 0;  // when start_ had happened
+  Own own_{device_};
+  std::uint64_t started_ = 0;  // when own_.start had happened
   std::atomic<bool> recording_{false};
 
   std::mutex mutex_;
   std::vector<cudaStream_t> streams_;  // by lane
-  std::deque<CudaEventHandle> events_;
   std::size_t used_ = 0;
   std::vector<Timed> timed_;
   std::uint64_t lost_ = 0;
@@ -163,7 +172,7 @@ class EventsSource final : public ProfileSource {
 }  // namespace
 
 std::unique_ptr<ProfileSource> make_cuda_events_source(int device, Recorder& recorder,
-                                                       bool shapes) {
+                                                           bool shapes) {
   return std::make_unique<EventsSource>(device, recorder, shapes);
 }
 

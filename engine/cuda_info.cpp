@@ -4,9 +4,9 @@
 #include <cudnn.h>
 #include <fmt/format.h>
 
-#include <future>
 #include <tandem/engine/cuda_info.hpp>
 #include <tandem/engine/error.hpp>
+#include <tandem/engine/library_check.hpp>
 #include <tandem/kernels/check.hpp>
 #include <tandem/kernels/cuda_context.hpp>
 
@@ -88,7 +88,13 @@ CudaInfo query_on_this_thread() {
 CudaInfo query_cuda() {
   // The current device and the last error belong to a thread, and a failed call would overwrite an
   // error of the caller's that cannot be put back. So ask from a thread of our own.
-  return std::async(std::launch::async, query_on_this_thread).get();
+  CudaInfo info;
+  try {
+    in_new_thread([&info] { info = query_on_this_thread(); });
+  } catch (const CudaError& error) {
+    throw Error(cuda_error_code(error.status()), fmt::format("looking for GPUs: {}", error.what()));
+  }
+  return info;
 }
 
 std::size_t free_device_memory(int device) {

@@ -71,7 +71,12 @@ struct CudaStageTimer::Impl {
     return timed ? &events[static_cast<std::size_t>(index)] : nullptr;
   }
 
-  int device, skip, count;
+  /// Also of one whose events could not all be made.
+  ~Impl() {
+    destroy_in_device_thread(device, [this] { stages.clear(); });
+  }
+
+  int device = 0, skip = 0, count = 0;
   std::vector<Stage> stages;
 };
 
@@ -87,9 +92,7 @@ CudaStageTimer::CudaStageTimer(int device, int stages, int skip, int count)
     }
   });
 }
-CudaStageTimer::~CudaStageTimer() {
-  destroy_in_device_thread(impl_->device, [&] { impl_->stages.clear(); });
-}
+CudaStageTimer::~CudaStageTimer() = default;
 
 void CudaStageTimer::begin(int stage, StreamRef stream) {
   Impl::Stage& s = impl_->stages[static_cast<std::size_t>(stage)];
@@ -103,6 +106,7 @@ void CudaStageTimer::end(int stage, StreamRef stream) {
 
 std::vector<StageSpan> CudaStageTimer::spans() const {
   std::vector<StageSpan> spans;
+  if (impl_->stages.empty()) return spans;
   on_device(impl_->device, [&] {
     const std::deque<TimedEvent>& first = impl_->stages.front().begins;
     for (std::size_t k = 0; k < impl_->stages.size(); ++k) {

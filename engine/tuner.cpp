@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <future>
 #include <map>
 #include <optional>
 #include <random>
@@ -20,6 +19,7 @@
 #include <tandem/engine/tuner.hpp>
 #include <tandem/kernels/bf16.hpp>
 #include <tandem/kernels/check.hpp>
+#include <tandem/kernels/cuda_context.hpp>
 
 namespace tandem {
 namespace {
@@ -343,9 +343,9 @@ TuneResult tune_on_this_thread(const std::vector<Plan>& plans, int device, const
 TuneResult tune_algorithms(const std::vector<Plan>& plans, int device, const OnTune& on_tune) {
   // The current device and the last error belong to a thread: this takes one of its own.
   try {
-    return std::async(std::launch::async, tune_on_this_thread, std::cref(plans), device,
-                      std::cref(on_tune))
-        .get();
+    TuneResult result;
+    in_new_thread([&] { result = tune_on_this_thread(plans, device, on_tune); });
+    return result;
   } catch (const CudaError& error) {
     throw Error(ErrorCode::run_failed, fmt::format("tuning: {}", error.what()));
   }

@@ -6,6 +6,7 @@
 #include <functional>
 #include <future>
 #include <string>
+#include <system_error>
 #include <tandem/kernels/check.hpp>
 #include <tandem/kernels/cuda_context.hpp>
 
@@ -71,11 +72,22 @@ void pop_context() {
   check_driver(driver().pop(&popped), "cuCtxPopCurrent");
 }
 
+void in_new_thread(const std::function<void()>& body) {
+  std::future<void> done;
+  try {
+    done = std::async(std::launch::async, std::cref(body));
+  } catch (const std::system_error& error) {
+    throw CudaError(cudaErrorMemoryAllocation,
+                    std::string("a thread cannot be started: ") + error.what());
+  }
+  done.get();
+}
+
 void in_device_thread(int device, const std::function<void()>& body) {
-  std::async(std::launch::async, [&] {
+  in_new_thread([&] {
     TANDEM_CUDA_TRY(cudaSetDevice(device));
     body();
-  }).get();
+  });
 }
 
 void destroy_in_device_thread(int device, const std::function<void()>& body) noexcept {

@@ -23,8 +23,11 @@ std::uint64_t context_id(CUctx_st* context);
 void push_context(CUctx_st* context);
 void pop_context();
 
-/// Runs body() in a new thread with the device current there, and waits: the calling thread's
-/// device, context and last error of the runtime stay as they are. Throws what body() throws.
+/// Runs body() in a new thread, and waits: the calling thread's device, context and last error of
+/// the runtime stay as they are. Throws what body() throws; CudaError where no thread is to be had.
+void in_new_thread(const std::function<void()>& body);
+
+/// The same with the device current there.
 void in_device_thread(int device, const std::function<void()>& body);
 
 /// The same for destructors, where a failure is of no use: even to destroy an event or a stream the

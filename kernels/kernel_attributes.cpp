@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cuda_runtime_api.h>
 
-#include <future>
 #include <map>
 #include <mutex>
 #include <tandem/kernels/check.hpp>
@@ -24,11 +23,11 @@ void allow_shared_memory(const void* kernel, std::size_t bytes) {
   const std::lock_guard lock(mutex);
   std::size_t& most = allowed[{kernel, id}];
   if (bytes <= most) return;
-  std::async(std::launch::async, [&] {
+  in_new_thread([&] {
     push_context(context);
     TANDEM_CUDA_TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                          static_cast<int>(bytes)));
-  }).get();
+  });
   most = bytes;
 }
 

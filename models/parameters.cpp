@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <future>
+#include <system_error>
 #include <tandem/engine/error.hpp>
 #include <tandem/engine/sha256.hpp>
 #include <tandem/kernels/philox.hpp>
@@ -34,8 +35,13 @@ void in_parts(std::size_t count, std::size_t cost, const Body& body) {
   const std::size_t parts = std::clamp<std::size_t>(count * cost / kElementsAThread, 1, most);
   const auto part = [&](std::size_t i) { body(i * count / parts, (i + 1) * count / parts); };
   std::vector<std::future<void>> others;
-  for (std::size_t i = 1; i < parts; ++i) others.push_back(std::async(std::launch::async, part, i));
+  std::size_t mine = 1;  // the first part that no thread has
+  try {
+    for (; mine < parts; ++mine) others.push_back(std::async(std::launch::async, part, mine));
+  } catch (const std::system_error&) {  // no more threads are to be had
+  }
   part(0);
+  for (; mine < parts; ++mine) part(mine);
   for (std::future<void>& other : others) other.get();
 }
 
@@ -59,6 +65,12 @@ void for_each_element(const ParameterSpec& spec, const Visit& visit) {
       }
     }
   });
+}
+
+void check_size(const ParameterSpec& spec, const std::vector<float>& values) {
+  if (values.size() != static_cast<std::size_t>(spec.elements))
+    throw Error(ErrorCode::data, fmt::format("{}: {} values; a tensor of shape {} has {}",
+                                             spec.name, values.size(), spec.shape, spec.elements));
 }
 
 /// Elements 2 i and 2 i + 1 become draw(i): an element never depends on how many others there are,
@@ -137,6 +149,7 @@ std::string parameters_sha256(const Parameters& values) {
 
 std::vector<float> to_channels_last(const ParameterSpec& spec,
                                     const std::vector<float>& torch_order) {
+  check_size(spec, torch_order);
   std::vector<float> out(torch_order.size());
   for_each_element(
       spec, [&](std::size_t torch, std::size_t engine) { out[engine] = torch_order[torch]; });
@@ -153,6 +166,7 @@ std::vector<bf16> to_bf16(const std::vector<float>& values) {
 
 std::vector<float> from_channels_last(const ParameterSpec& spec,
                                       const std::vector<float>& engine_order) {
+  check_size(spec, engine_order);
   std::vector<float> out(engine_order.size());
   for_each_element(
       spec, [&](std::size_t torch, std::size_t engine) { out[torch] = engine_order[engine]; });

@@ -31,7 +31,7 @@ std::string parameters_sha256(const Parameters& values);
 
 /// PyTorch's order <-> the engine's channels-last order of one tensor:
 /// conv [K,C,kh,kw] <-> [K,kh,kw,C], transposed [C,K,kh,kw] <-> [C,kh,kw,K], linear and bias
-/// unchanged.
+/// unchanged. Throws Error{data} for another number of values than the tensor has.
 std::vector<float> to_channels_last(const ParameterSpec& spec,
                                     const std::vector<float>& torch_order);
 std::vector<float> from_channels_last(const ParameterSpec& spec,

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <string>
+#include <tandem/engine/error.hpp>
 #include <tandem/kernels/philox.hpp>
 #include <tandem/models/parameters.hpp>
 
@@ -33,6 +35,24 @@ TEST(Parameters, EachElementComesFromItsOwnDraw) {
       ASSERT_LE(std::abs(static_cast<double>(weights[i]) - expected),
                 std::abs(expected) * 0x1p-23 + 0x1p-60)
           << "element " << i;
+    }
+  }
+}
+
+TEST(Parameters, AnotherNumberOfValuesIsRefused) {
+  const Sequential model = Sequential(3).conv(2, 2, 2);
+  const ParameterSpec spec = model.parameters().front();
+  for (const std::size_t wrong : {0, 23, 25}) {
+    const std::vector<float> values(wrong);
+    for (const auto order : {to_channels_last, from_channels_last}) {
+      try {
+        order(spec, values);
+        ADD_FAILURE() << wrong << " values are taken";
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ErrorCode::data);
+        EXPECT_EQ(error.what(), spec.name + ": " + std::to_string(wrong) +
+                                    " values; a tensor of shape [2, 3, 2, 2] has 24");
+      }
     }
   }
 }
