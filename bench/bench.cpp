@@ -46,6 +46,7 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 constexpr double kStageSeconds = 0.2;
+constexpr std::int64_t kDepthsAWindow = 5;  // of the steps under way, for a window that says much
 constexpr double kMostObserved = 3600;
 
 /// What the rows of one batch size and precision share.
@@ -518,7 +519,16 @@ void run(const BenchOptions& options, const Options& declared, MakeJob make) {
   {
     EngineConfig config = make_job(make, options, device, 1).config;
     if (overlaps) config.scheduler.schedule = Schedule::overlap;
-    announce(device, stream_count(plan_training(config), config.scheduler), options.quiet);
+    const Plan plan = plan_training(config);
+    announce(device, stream_count(plan, config.scheduler), options.quiet);
+    // A window ends when the host hears of its last step, and it may hear of as many at once as are
+    // under way.
+    const std::int64_t few = kDepthsAWindow * plan.window();
+    if (overlaps && !options.quiet && options.steps < few * options.windows)
+      say(
+          fmt::format("note: windows of {} are short, and their speeds move a lot; take --steps {} "
+                      "or more, or fewer --windows\n",
+                      count_of(options.steps / options.windows, "step"), few * options.windows));
   }
   // Between requests nothing is under way that Ctrl-C would have to end in order.
   if (options.serve) return serve(options, device, make);

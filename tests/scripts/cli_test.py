@@ -653,6 +653,14 @@ class CommandLine(unittest.TestCase):
         self.refuse(2, "no workload for 'plan'", "plan")
         self.refuse(3, "gone", "plan", "classify", "--data", "fashion-mnist:gone")
 
+    def test_bench_says_that_windows_are_short(self):
+        for steps, short in ((59, True), (60, False)):  # three windows of 4 x 5 steps
+            for schedule in ("serial", "overlap"):
+                result = self.succeed(*self.bench("--steps", steps, "--schedule", schedule))
+                self.assertEqual("note: windows of 19 steps are short, and their speeds move a lot; take "
+                                 "--steps 60 or more, or fewer --windows\n" in result.stderr,
+                                 short and schedule == "overlap", result.stderr)
+
     def test_bench_says_why_it_knows_nothing_of_a_gpu(self):
         rows = json.loads(self.succeed(*self.bench("--json", "-")).stdout)["rows"]
         for row in rows:
