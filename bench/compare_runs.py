@@ -50,20 +50,27 @@ def main():
     print(f"  weights: {'the same' if same_weights else 'DIFFERENT'} "
           f"(sha256 {overlap['weights_sha256'][:16]}...)")
 
-    print("  held-out scenes             trained   background everywhere")
-    for name, key in (("garment mIoU", "garment_miou"), ("mIoU of all classes", "miou"),
-                      ("pixel accuracy", "pixel_accuracy")):
-        print(f"    {name:25} {overlap[key]:7.3f}   {overlap['background_' + key]:7.3f}")
-    # null: a garment that occurs in no held-out scene
-    ious = [iou for iou in overlap["garment_iou"] if iou is not None]
-    print(f"    IoU of each garment       {' '.join(f'{iou:.2f}' for iou in ious)}")
+    scored = overlap["garment_miou"] is not None
+    if scored:
+        print("  held-out scenes             trained   background everywhere")
+        for name, key in (("garment mIoU", "garment_miou"), ("mIoU of all classes", "miou"),
+                          ("pixel accuracy", "pixel_accuracy")):
+            print(f"    {name:25} {overlap[key]:7.3f}   {overlap['background_' + key]:7.3f}")
+        # null: a garment that occurs in no held-out scene
+        ious = [iou for iou in overlap["garment_iou"] if iou is not None]
+        print(f"    IoU of each garment       {' '.join(f'{iou:.2f}' for iou in ious)}")
+    else:
+        print("  no scores: the run was trained with --eval 0")
 
     failures = []
     if not same_losses:
         failures.append("the losses differ")
     if not same_weights:
         failures.append("the weights differ")
-    if arguments.full_run_steps and overlap["steps"] >= arguments.full_run_steps:
+    is_full = arguments.full_run_steps and overlap["steps"] >= arguments.full_run_steps
+    if is_full and not scored:
+        failures.append(f"{arguments.overlap} has no scores, to which a full run is held")
+    elif is_full:
         if not overlap["garment_miou"] >= MINIMUM_MIOU:
             failures.append(f"garment mIoU is {overlap['garment_miou']:.3f}, below {MINIMUM_MIOU}")
         learned = sum(iou > MINIMUM_IOU for iou in ious)

@@ -71,6 +71,17 @@ class CompareRuns(unittest.TestCase):
         self.summaries["overlap"]["garment_miou"] = 0.0
         self.assertEqual(self.compare(full_run_steps=4).returncode, 0)
 
+    def test_runs_without_scores(self):
+        for name, summary in self.summaries.items():
+            summary |= {"eval": 0, **{key: None for key in summary if key.endswith(("miou", "accuracy", "_iou"))}}
+        result = self.compare(full_run_steps=4)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("losses of all 3 steps: the same", result.stdout)
+        self.assertIn("no scores", result.stdout)
+        self.expect_failure("overlap.jsonl has no scores")  # a full run is held to them
+        self.losses["overlap"][1] = 7.0
+        self.expect_failure("the losses differ", full_run_steps=4)
+
     def test_a_run_that_did_not_finish(self):
         self.summaries["overlap"] = None
         self.expect_failure("no summary")
