@@ -26,6 +26,7 @@ import math
 import os
 import pathlib
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -531,11 +532,47 @@ def parse_options(arguments):
     measures = not options.render and not options.warm
     if measures and not os.access(options.tandem, os.X_OK):
         parser.error(f"--tandem is {options.tandem}, which is no program; build it, or name another")
+    if not options.render and not shutil.which(options.python):
+        parser.error(f"--python is {options.python}, which is no program; name an interpreter that has PyTorch")
     return options
 
 
+def require_pytorch(python):
+    """Before anything runs, since both sides take minutes to get to their first block."""
+    search = "import importlib.util; print(importlib.util.find_spec('torch') is not None)"
+    try:
+        result = subprocess.run([python, "-c", search], capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise Failure(f"{python}: {error.strerror}; --python names an interpreter that has PyTorch") from None
+    if result.returncode != 0:
+        raise Failure(f"{python} -c ...: exit {result.returncode}: {result.stderr.strip() or 'no message'}; "
+                      "--python names an interpreter that has PyTorch")
+    if result.stdout.strip() == "False":
+        raise Failure(f"{python} has no PyTorch; --python names an interpreter that has it")
+
+
+def is_run(result):
+    """Whether it has what a page of it needs: what Tandem itself writes with --json has rows too."""
+    parts = {"command": str, "settings": dict, "environment": dict, "failures": list, "rows": list}
+    return all(isinstance(result.get(name), kind) for name, kind in parts.items()) and all(
+        isinstance(row, dict) and row.keys() >= {*page.KEY, "blocks", "steps_per_s"} for row in result["rows"])
+
+
+def read_result(path):
+    """Of this script, or of a Google Benchmark program."""
+    try:
+        result = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise Failure(f"{path}: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise Failure(f"{path} is not JSON: {error}") from None
+    if not isinstance(result, dict) or not (is_run(result) or isinstance(result.get("benchmarks"), list)):
+        raise Failure(f"{path} is no result of this script, nor of a Google Benchmark program")
+    return result
+
+
 def render(paths):
-    results = [json.loads(pathlib.Path(path).read_text(encoding="utf-8")) for path in paths]
+    results = [read_result(path) for path in paths]
     return page.page([result for result in results if "rows" in result],
                      [result for result in results if "benchmarks" in result])
 
@@ -545,12 +582,13 @@ def main():
     if options.render:
         try:
             print(render(options.render), end="")
-        except (OSError, ValueError) as error:
+        except (Failure, ValueError) as error:
             sys.exit(f"compare_gpu.py: {error}")
         return 0
-    if options.warm:
-        return 0 if warm(options) else 1
     try:
+        require_pytorch(options.python)
+        if options.warm:
+            return 0 if warm(options) else 1
         result = measure(options)
     except Failure as failure:
         sys.exit(f"compare_gpu.py: {failure}")

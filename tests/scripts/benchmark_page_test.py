@@ -429,6 +429,29 @@ class Page(unittest.TestCase):
         self.assertEqual(result.returncode, 1)
         self.assertEqual(result.stderr, "compare_gpu.py: none of these files holds a run of this script\n")
 
+    def test_files_that_hold_no_run(self):
+        tandem = {"schema": 1, "command": "bench", "environment": {"version": "0.1.0"}, "config": {}, "rows": [
+            {"workload": "segment", "batch": 8, "schedule": "serial"}]}
+        without_rows = {key: value for key, value in self.run_.items() if key != "rows"}
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "odd.json"
+            for content in (tandem, without_rows, {**self.run_, "rows": tandem["rows"]}, {**self.run_, "rows": 7},
+                            {**self.run_, "environment": None}, {"benchmarks": 7}, {}, [self.run_], 7):
+                with self.subTest(content=str(content)[:60]):
+                    path.write_text(json.dumps(content))
+                    self.refuse(path, "is no result of this script, nor of a Google Benchmark program")
+            for content in (b"", b'{"rows": [', b"\xff"):
+                path.write_bytes(content)
+                self.refuse(path, "is not JSON")
+            path.unlink()
+            self.refuse(path, "No such file")
+
+    def refuse(self, path, words):
+        result = subprocess.run([sys.executable, BENCH / "compare_gpu.py", "--render", path], check=False,
+                                capture_output=True, text=True)
+        self.assertEqual((result.returncode, result.stdout), (1, ""), result.stderr)
+        self.assertRegex(result.stderr, f"^compare_gpu.py: {re.escape(str(path))}:? {words}[^\n]*\n$")
+
 
 class OverlapSentences(unittest.TestCase):
     def sentences(self, rates):
@@ -675,7 +698,7 @@ class Blocks(unittest.TestCase):
 class Results(unittest.TestCase):
     def test_the_command_without_places(self):
         options = compare_gpu.parse_options(["--tandem", sys.executable, "--segment", "8", "--json=a",
-                                             "--blocks", "3", "--python", "b"])
+                                             "--blocks", "3", "--python", sys.executable])
         self.assertEqual(options.command, "python3 bench/compare_gpu.py --segment 8 --blocks 3")
 
     def test_a_run_that_is_stopped_keeps_the_cases_before(self):
@@ -748,13 +771,39 @@ class Processes(unittest.TestCase):
             compare_gpu.Served([sys.executable, "-c", "raise SystemExit(4)"])
 
 
+class Interpreters(unittest.TestCase):
+    """Those that cannot run PyTorch are refused before anything runs."""
+
+    def refuse(self, code, python, words):
+        for mode in (("--warm",), ("--tandem", sys.executable), ("--warm", "--device", "host")):
+            result = subprocess.run([sys.executable, BENCH / "compare_gpu.py", "--python", python, *mode],
+                                    check=False, capture_output=True, text=True)
+            self.assertEqual((result.returncode, result.stdout), (code, ""), result.stderr)
+            self.assertIn(words, result.stderr)
+            self.assertNotIn("Traceback", result.stderr)
+
+    def test_no_interpreter(self):
+        for python in ("/nonexistent", str(BENCH), str(BENCH / "README.md")):
+            self.refuse(2, python, f"--python is {python}, which is no program")
+        self.refuse(1, "false", "compare_gpu.py: false -c ...: exit 1: no message; --python names")
+
+    def test_no_pytorch(self):
+        with tempfile.TemporaryDirectory() as folder:
+            python = pathlib.Path(folder) / "python"
+            # Without the packages of the site, and so without PyTorch.
+            python.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S "$@"\n')
+            python.chmod(0o755)
+            self.refuse(1, str(python), f"compare_gpu.py: {python} has no PyTorch; --python names")
+
+
 class Warm(unittest.TestCase):
     """With a program in the place of Python that keeps its arguments."""
 
     def warm(self, exit_code, *arguments):
         with tempfile.TemporaryDirectory() as folder:
             python, log = pathlib.Path(folder) / "python", pathlib.Path(folder) / "log"
-            python.write_text(f'#!/bin/sh\necho "$TORCHINDUCTOR_COMPILE_THREADS $*" >>{log}\n'
+            python.write_text('#!/bin/sh\n[ "$1" != -c ] || exec echo True\n'
+                              f'echo "$TORCHINDUCTOR_COMPILE_THREADS $*" >>{log}\n'
                               f"exit {exit_code}\n")
             python.chmod(0o755)
             result = subprocess.run([sys.executable, BENCH / "compare_gpu.py", "--warm", "--python", python,
