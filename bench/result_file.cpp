@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <tandem/engine/error.hpp>
 #include <tandem/engine/file_bytes.hpp>
+#include <tandem/engine/score_spread.hpp>
 #include <tuple>
 
 namespace tandem::program {
@@ -66,6 +67,11 @@ class Node {
     if (!value_.is_string()) wrong("a text");
     return value_.get<std::string>();
   }
+  std::string one_of(const std::vector<std::string>& words) const {
+    if (!value_.is_string() || std::find(words.begin(), words.end(), text()) == words.end())
+      wrong(fmt::format("{}", fmt::join(words, ", ")));
+    return text();
+  }
   std::string text_or_empty() const { return none() ? std::string() : text(); }
   bool yes() const {
     if (!value_.is_boolean()) wrong("true or false");
@@ -102,13 +108,6 @@ class Node {
   }
   std::optional<double> above_0_or_none() const {
     return none() ? std::nullopt : std::optional(above_0());
-  }
-  /// A whole over its largest part.
-  std::optional<double> bound_or_none() const {
-    if (none()) return std::nullopt;
-    if (!value_.is_number() || !(number() * kRounding >= 1 && number() <= kLargest))
-      wrong(fmt::format("a number from 1 to {:g}", kLargest));
-    return number();
   }
   /// What `of` gives, whose terms are of size `scale`.
   double equal_to(double expected, double scale, const char* of) const {
@@ -178,6 +177,18 @@ NamedValues read_values(const Node& node) {
   return values;
 }
 
+/// A bound on what overlapping the stages can gain.
+std::optional<double> read_bound(const Node& node, const NamedValues& stages) {
+  if (node.none()) return std::nullopt;
+  double sum = 0, longest = 0;
+  for (const auto& [name, ms] : stages) {
+    sum += ms;
+    longest = std::max(longest, ms);
+  }
+  if (longest == 0) node.wrong("nothing without stage_ms");
+  return node.equal_to(sum / longest, sum / longest, "the sum of stage_ms / the longest");
+}
+
 /// read_values(), each within a step.
 NamedValues read_parts(const Node& node, double step_ms) {
   const NamedValues parts = read_values(node);
@@ -196,6 +207,11 @@ NamedValues read_split(const Node& node, double step_ms) {
     node.wrong_sum("", sum, fmt::format("at most step_ms, {:g}", step_ms));
   return parts;
 }
+
+// What the options of these names take.
+std::string read_schedule(const Node& node) { return node.one_of({"serial", "overlap", "graph"}); }
+std::string read_precision(const Node& node) { return node.one_of({"fp32", "tf32", "bf16"}); }
+std::string read_input(const Node& node) { return node.one_of({"loader", "device"}); }
 
 std::vector<std::string> read_texts(const Node& list) {
   std::vector<std::string> texts;
@@ -229,18 +245,20 @@ BenchRow read_bench_row(const Node& node) {
   job.image = node.at("image").whole(1);
   job.classes = node.at("classes").whole(1);
   job.batch = node.at("batch").whole(1);
-  job.schedule = node.at("schedule").text();
-  job.precision = node.at("precision").text();
-  job.input = node.at("input").text();
+  job.schedule = read_schedule(node.at("schedule"));
+  job.precision = read_precision(node.at("precision"));
+  job.input = read_input(node.at("input"));
   job.workers = node.at("workers").whole(0);
   job.augment = node.at("augment").text_or_empty();
   const Node rate = node.at("steps_per_s");
   row.steps_per_s =
       read_spread(rate.at("median"), rate.at("min"), rate.at("max"), node.at("windows"));
   row.images_per_s = node.at("images_per_s").above_0();
+  const double images = row.steps_per_s.median * static_cast<double>(job.batch);
+  node.at("images_per_s").equal_to(images, images, "steps_per_s.median x batch");
   row.memory_bytes = node.at("memory_bytes").at_least_0();
   row.stages = read_values(node.at("stage_ms"));
-  row.bound = node.at("bound").bound_or_none();
+  row.bound = read_bound(node.at("bound"), row.stages);
   row.gpu_busy_pct = node.at("gpu_busy_pct").percent_or_none();
   row.nvml_util_pct = node.at("nvml_util_pct").percent_or_none();
   row.sm_clock_mhz = node.at("sm_clock_mhz").at_least_0_or_none();
@@ -259,11 +277,39 @@ BenchResult read_bench(const std::string& file, const Node& root) {
   return result;
 }
 
-FoundRow read_found_row(const Node& node, const Job& of_all, bool scored) {
+/// Of trainings with each of the seeds.
+void read_scores(const Node& node, std::int64_t seeds, FoundRow& row) {
+  const std::vector<Node> all = node.at("scores").items();
+  if (static_cast<std::int64_t>(all.size()) != seeds)
+    node.at("scores").wrong(fmt::format("one for each of the {} seeds", seeds));
+  std::vector<double> scores;
+  for (const Node& score : all)
+    if (const std::optional<double> share = score.share_or_none()) scores.push_back(*share);
+  row.diverged = node.at("diverged").whole(0);
+  const std::int64_t diverged = seeds - static_cast<std::int64_t>(scores.size());
+  if (row.diverged != diverged)
+    node.at("diverged").wrong(fmt::format("the seeds without a score, {}", diverged));
+
+  const auto figure = [&](const char* name, std::optional<double> expected) {
+    const Node read = node.at(name);
+    if (expected) return std::optional(read.equal_to(*expected, 1, "that of scores"));
+    if (!read.none()) read.wrong("nothing of so few scores");
+    return std::optional<double>();
+  };
+  const std::optional<tandem::Spread> spread = spread_of(scores);
+  const auto of_any = [&](double value) { return spread ? std::optional(value) : std::nullopt; };
+  row.score_mean = figure("score_mean", of_any(spread ? spread->mean : 0));
+  row.score_min = figure("score_min", of_any(spread ? spread->min : 0));
+  row.score_max = figure("score_max", of_any(spread ? spread->max : 0));
+  row.score_deviation = figure("score_stddev", spread ? spread->deviation : std::nullopt);
+}
+
+/// `seeds`: 0 without scores.
+FoundRow read_found_row(const Node& node, const Job& of_all, std::int64_t seeds) {
   FoundRow row;
   row.job = of_all;
   row.job.batch = node.at("global_batch").whole(1);
-  row.status = node.at("status").text();
+  row.status = node.at("status").one_of({"ok", "oom", "skipped"});
   row.reason = node.at("reason").text_or_empty();
   row.predicted_bytes = node.at("predicted_bytes").at_least_0();
   if (!row.ok()) return row;
@@ -271,20 +317,23 @@ FoundRow read_found_row(const Node& node, const Job& of_all, bool scored) {
   row.samples_per_s = read_spread(node.at("throughput_median"), node.at("throughput_min"),
                                   node.at("throughput_max"), node.at("repeats"));
   row.step_ms = node.at("step_ms_mean").above_0();
+  const double step_ms = 1e3 * static_cast<double>(row.job.batch) / row.samples_per_s.median;
+  node.at("step_ms_mean").equal_to(step_ms, step_ms, "1000 x global_batch / throughput_median");
   row.held_bytes = node.at("mem_peak_bytes").at_least_0();
   row.stages = read_values(node.at("stage_ms"));
   row.serial_ms = node.at("serial_ms").above_0_or_none();
   row.overlap_ms = node.at("overlap_ms").above_0_or_none();
-  row.bound = node.at("predicted_speedup").bound_or_none();
+  row.bound = read_bound(node.at("predicted_speedup"), row.stages);
   row.speedup = node.at("measured_speedup").above_0_or_none();
+  if (row.speedup) {
+    if (!row.serial_ms || !row.overlap_ms)
+      node.at("measured_speedup").wrong("nothing without serial_ms and overlap_ms");
+    const double speedup = *row.serial_ms / *row.overlap_ms;
+    node.at("measured_speedup").equal_to(speedup, speedup, "serial_ms / overlap_ms");
+  }
   row.overlap = node.at("overlap").text_or_empty();
   for (const char* name : {"gpu_busy_pct", "nvml_util_pct"}) node.at(name).percent_or_none();
-  if (!scored) return row;
-  row.score_mean = node.at("score_mean").share_or_none();
-  row.score_deviation = node.at("score_stddev").at_least_0_or_none();
-  row.score_min = node.at("score_min").share_or_none();
-  row.score_max = node.at("score_max").share_or_none();
-  row.diverged = node.at("diverged").whole(0);
+  if (seeds > 0) read_scores(node, seeds, row);
   return row;
 }
 
@@ -293,24 +342,24 @@ FoundResult read_found(const std::string& file, const Node& root) {
   of_all.workload = root.at("workload").text();
   of_all.image = root.at("image").whole(0);  // 0: rows of numbers
   const Node config = root.at("config");
-  of_all.schedule = config.at("schedule").text();
-  of_all.precision = config.at("precision").text();
-  of_all.input = config.at("input").text();
+  of_all.schedule = read_schedule(config.at("schedule"));
+  of_all.precision = read_precision(config.at("precision"));
+  of_all.input = read_input(config.at("input"));
   if (of_all.input == "loader") of_all.workers = config.at("workers").whole(1);
   if (!config.at("classes").none()) of_all.classes = config.at("classes").whole(1);
   of_all.augment = config.at("augment").text_or_empty();
 
   FoundResult result;
   result.memory_bytes = root.at("memory_bytes").at_least_0();
-  const bool scored = !root.at("accuracy").none();
-  if (scored) {
+  if (!root.at("accuracy").none()) {
     const Node accuracy = root.at("accuracy");
     result.accuracy =
         FoundAccuracy{accuracy.at("score").text(), accuracy.at("seeds").whole(1),
                       accuracy.at("train_samples").whole(1), accuracy.at("comparison").text()};
   }
   for (const Node& node : rows_of(root))
-    result.rows.push_back(read_found_row(node, of_all, scored));
+    result.rows.push_back(
+        read_found_row(node, of_all, result.accuracy ? result.accuracy->seeds : 0));
   refuse_twins(file, result.rows, [](const FoundRow& row) { return describe(row.job); });
   result.notes = read_texts(root.at("notes"));
   const auto answer = [&](const char* name) {
@@ -345,10 +394,7 @@ OverlapResult read_overlap(const std::string& file, const Node& root) {
                          .equal_to((row.serial_ms - row.overlap_ms) / shorter,
                                    (row.serial_ms + row.overlap_ms) / shorter,
                                    "(serial_ms - overlap_ms) / the shorter stage");
-    row.verdict = node.at("verdict").text();
-    if (row.verdict != "pays" && row.verdict != "does nothing" && row.verdict != "hurts" &&
-        row.verdict != "unclear")
-      node.at("verdict").wrong("pays, does nothing, hurts, unclear");
+    row.verdict = node.at("verdict").one_of({"pays", "does nothing", "hurts", "unclear"});
   }
   refuse_twins(file, result.rows, [](const OverlapRow& row) {
     return fmt::format("balance {}{}", row.balance,
@@ -414,6 +460,15 @@ ProfileRow read_profile_row(const Node& node) {
   row.hidden = read_parts(node.at("hidden_ms"), row.step_ms);
   row.stages = read_parts(node.at("stage_ms"), row.step_ms);
   row.kernel_busy_pct = node.at("kernel_busy_pct").percent_or_none();
+  // Of both lists, where they tell it.
+  double kernel_ms = 0;
+  bool known = false;
+  for (const NamedValues* parts : {&row.split, &row.hidden})
+    for (const auto& [name, ms] : *parts)
+      if (name == "kernel") kernel_ms += ms, known = true;
+  if (row.kernel_busy_pct && known)
+    node.at("kernel_busy_pct")
+        .equal_to(100 * kernel_ms / row.step_ms, 100, "the kernels' part of step_ms");
   row.overlap_pct = node.at("overlap_pct").percent_or_none();
   row.sm_fill_pct = node.at("sm_fill_pct").percent_or_none();
   row.nvml_util_pct = node.at("nvml_util_pct").percent_or_none();

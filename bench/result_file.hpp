@@ -131,9 +131,9 @@ struct Result {
 
 /// Throws Error{data} with the file and the place in it for text that is not JSON, not a result of
 /// these commands in this version's schema, has no row, one row twice, or a value that cannot be:
-/// outside its range, a share above 100 %, parts that exceed their whole (of a step, of the memory,
-/// of what was recorded), or a ratio that is not that of its terms. Fields that it does not know
-/// are passed over.
+/// outside its range, a share above 100 %, a word that no option has, parts that exceed their whole
+/// (of a step, of the memory, of what was recorded), or a ratio or a score that is not that of its
+/// terms: docs/report.md lists them. Fields that it does not know are passed over.
 Result parse_result(const std::string& file, const std::string& text);
 
 /// As parse_result(), and Error{data} for a file that cannot be read.

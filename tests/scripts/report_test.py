@@ -87,6 +87,17 @@ def found():
             "recommended": {"batch": 64, "reason": "Its speed is within 5 % of the best."}}
 
 
+def scored():
+    result = found()
+    result["accuracy"] = {"score": "miou", "seeds": 3, "first_seed": 0, "data": "fashion-scenes", "epochs": 1,
+                          "train_samples": 1000, "eval": 100, "comparison": "All sizes score alike."}
+    for row in result["rows"]:
+        if row["status"] == "ok":
+            row |= {"scores": [0.25, None, 0.75], "score_mean": 0.5, "score_stddev": 0.125**0.5,
+                    "score_min": 0.25, "score_max": 0.75, "diverged": 1}
+    return result
+
+
 def overlap():
     rows = []
     for fill in (12, 50, 100, 400, 800):
@@ -110,7 +121,8 @@ def profile():
                  "host": 0.02, "rest": 0.03}
         rows.append({"batch": batch, "cycles": 2, "steps": 6, "step_ms": sum(split.values()),
                      "plain_step_ms": 0.9 * sum(split.values()), "split_ms": split,
-                     "hidden_ms": {"kernel": 0.0, "copy": 0.2, "runtime": 0.3}, "kernel_busy_pct": 88.5,
+                     "hidden_ms": {"kernel": 0.0, "copy": 0.2, "runtime": 0.3},
+                     "kernel_busy_pct": 100 * split["kernel"] / sum(split.values()),
                      "overlap_pct": 12.5, "sm_fill_pct": 71.25, "nvml_util_pct": None, "nvml_util_reason": "short",
                      "stage_ms": {"copy": 0.01, "encode": 0.012 * batch, "train": 0.04 * batch},
                      "top_kernels": [{"name": "sgd_kernel<float, 4>", "count_per_step": 9.0,
@@ -485,6 +497,20 @@ class Report(WithResults):
             self.assertIn(note, advice)
             self.assertEqual(page.text.count(note), 1)
 
+    def test_scores_of_seeds(self):
+        """Of each row: two of three seeds, one alone, none."""
+        result = scored()
+        result["rows"][1] |= {"scores": [None, 0.5, None], "score_mean": 0.5, "score_stddev": None, "score_min": 0.5,
+                              "score_max": 0.5, "diverged": 2}
+        result["rows"][2] |= {"scores": [None] * 3, "diverged": 3,
+                              **dict.fromkeys(("score_mean", "score_stddev", "score_min", "score_max"))}
+        self.write(f=result)
+        self.page("f")
+        for row, name, value in ((1, "score_stddev", 0.1), (2, "score_mean", 0.5)):
+            wrong = copy.deepcopy(result)
+            wrong["rows"][row][name] = value
+            self.refuse_result(f"rows[{row}].{name} is {value}; allowed: nothing of so few scores", wrong)
+
     def test_find_batch_without_overlap(self):
         result = found()
         for row in result["rows"]:
@@ -571,11 +597,11 @@ class Report(WithResults):
         result["gpu"] = result["environment"]["cpu"] = result["notes"] = evil
         result["notes"] = [evil]
         result["environment"][evil] = [evil]
-        result["config"]["schedule"] = evil
+        result["config"]["augment"] = evil
         result["recommended"]["reason"] = evil
         for row in result["rows"]:
             row["overlap"] = row["reason"] = evil
-            row["stage_ms"] = {evil: 1.0, "b": 2.0}
+            row |= {"stage_ms": {evil: 1.0, "b": 2.0}, "predicted_speedup": 1.5}
         profiled, made_up = profile(), overlap()
         profiled["rows"][0]["top_kernels"][0]["name"] = profiled["rows"][0]["findings"][0]["text"] = evil
         profiled["rows"][0]["memory"]["parts"][0]["purpose"] = evil
@@ -715,8 +741,38 @@ class Report(WithResults):
                  "top_kernels[0].ms_per_step is 30; allowed: at most count_per_step times the whole recording, 29.16"),
                 (profile(), ("rows", 0, "records"), 53,
                  "rows[0].top_kernels adds up to 54; allowed: at most records, 53"),
-                (bench(), ("rows", 0, "bound"), 0.99, "rows[0].bound is 0.99; allowed: a number from 1"),
-                (found(), ("rows", 0, "predicted_speedup"), 0.5, "rows[0].predicted_speedup is 0.5; allowed: a number from 1"),
+                *((bench(), ("rows", 0, "bound"), value,
+                   f"rows[0].bound is {value}; allowed: the sum of stage_ms / the longest, 1.3185") for value in (0.99, 1.32)),
+                (bench(), ("rows", 0, "stage_ms"), {}, "rows[0].bound is 1.3185"),
+                (bench(), ("rows", 0, "images_per_s"), 9443.3,
+                 "rows[0].images_per_s is 9443.3; allowed: steps_per_s.median x batch, 9443.2"),
+                (bench(), ("rows", 0, "schedule"), "piped", 'rows[0].schedule is "piped"; allowed: serial, overlap, graph'),
+                (bench(), ("rows", 0, "precision"), "fp16", 'rows[0].precision is "fp16"; allowed: fp32, tf32, bf16'),
+                (bench(), ("rows", 0, "input"), "disk", 'rows[0].input is "disk"; allowed: loader, device'),
+                (found(), ("config", "schedule"), "piped", 'config.schedule is "piped"; allowed: serial, overlap, graph'),
+                (found(), ("config", "precision"), "fp16", 'config.precision is "fp16"; allowed: fp32, tf32, bf16'),
+                (found(), ("rows", 9, "status"), "lost", 'rows[9].status is "lost"; allowed: ok, oom, skipped'),
+                (found(), ("best_throughput", "batch"), 12, "best_throughput.batch is 12; allowed: the batch of a row that"),
+                (found(), ("largest_feasible", "batch"), 256, "largest_feasible.batch is 256; allowed: the batch of a row"),
+                *((found(), ("rows", 0, "predicted_speedup"), value,
+                   f"rows[0].predicted_speedup is {value}; allowed: the sum of stage_ms / the longest, 1.2") for value in (0.5, 1.3)),
+                (found(), ("rows", 0, "measured_speedup"), 1.05,
+                 "rows[0].measured_speedup is 1.05; allowed: serial_ms / overlap_ms, 1.04"),
+                (found(), ("rows", 0, "overlap_ms"), None, "rows[0].measured_speedup is 1.04; allowed: nothing without"),
+                (found(), ("rows", 0, "step_ms_mean"), 0.6,
+                 "rows[0].step_ms_mean is 0.6; allowed: 1000 x global_batch / throughput_median, 0.5"),
+                (scored(), ("rows", 0, "scores"), [0.5], "rows[0].scores is [0.5]; allowed: one for each of the 3 seeds"),
+                (scored(), ("rows", 0, "scores", 1), 1.5, "rows[0].scores[1] is 1.5; allowed: a number from 0 to 1"),
+                (scored(), ("rows", 0, "diverged"), 4, "rows[0].diverged is 4; allowed: the seeds without a score, 1"),
+                (scored(), ("rows", 0, "scores"), [None] * 3, "rows[0].diverged is 1; allowed: the seeds without a score, 3"),
+                (scored(), ("rows", 0, "scores", 2), 0.5, "rows[0].score_mean is 0.5; allowed: that of scores, 0.375"),
+                (scored(), ("rows", 0, "score_mean"), 0.8, "rows[0].score_mean is 0.8; allowed: that of scores, 0.5"),
+                (scored(), ("rows", 0, "score_min"), 0.6, "rows[0].score_min is 0.6; allowed: that of scores, 0.25"),
+                (scored(), ("rows", 0, "score_max"), None, "rows[0].score_max is missing; allowed: that of scores, 0.75"),
+                (scored(), ("rows", 0, "score_stddev"), 0.5, "rows[0].score_stddev is 0.5; allowed: that of scores, 0.353"),
+                (profile(), ("rows", 0, "kernel_busy_pct"), 0,
+                 "rows[0].kernel_busy_pct is 0; allowed: the kernels' part of step_ms, 74.0741"),
+                (profile(), ("rows", 0, "hidden_ms", "kernel"), 0.1, "rows[0].kernel_busy_pct is 74.074"),
                 (overlap(), ("rows", 1, "bound"), 0.5, "rows[1].bound is 0.5; allowed: (t_a_ms + t_b_ms) / the longer, 2"),
                 (overlap(), ("rows", 1, "bound"), 1.9, "rows[1].bound is 1.9; allowed: (t_a_ms + t_b_ms) / the longer, 2"),
                 (overlap(), ("rows", 1, "speedup"), 1.2, "rows[1].speedup is 1.2; allowed: serial_ms / overlap_ms, 1.90476"),
@@ -772,10 +828,12 @@ class Compare(WithResults):
         result, verdicts = self.verdicts(0)
         self.assertEqual(verdicts, ["same"] * len(a["rows"]))
         self.assertNotIn("only in", result.stdout)
-        for key, value in (("batch", 9), ("schedule", "other"), ("precision", "fp32"), ("image", 64),
+        del a["rows"][2]  # whose schedule the first row gets
+        for key, value in (("batch", 9), ("schedule", "graph"), ("precision", "fp32"), ("image", 64),
                            ("classes", 3), ("input", "loader"), ("workers", 3), ("augment", "gpu")):
-            b = bench()
+            b = copy.deepcopy(a)
             b["rows"][0][key] = value
+            b["rows"][0]["images_per_s"] = b["rows"][0]["steps_per_s"]["median"] * b["rows"][0]["batch"]
             self.write(a=a, b=b)
             result, _ = self.verdicts(0)
             self.assertIn("only in a.json: segment, image 256, 10 classes, batch 8, serial, bf16, input device\n",
@@ -786,6 +844,7 @@ class Compare(WithResults):
         a, b = found(), found()
         b["rows"][0] |= {f"throughput_{name}": 0.5 * a["rows"][0][f"throughput_{name}"]
                          for name in ("median", "min", "max")}
+        b["rows"][0]["step_ms_mean"] *= 2
         b["rows"][1] |= {"status": "oom", "reason": "no room"}
         del b["rows"][2]
         self.write(a=a, b=b)
