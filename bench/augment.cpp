@@ -108,25 +108,6 @@ std::vector<Original> open_originals(const AugmentOptions& options) {
   return from_data(choice, options);
 }
 
-/// Refuses to write over a picture: --in itself, or one in its folder, also of "folder:DIR".
-void refuse_own_picture(const char* option, const std::string& path, const std::string& in) {
-  std::error_code ignored;
-  if (path.empty() || !fs::exists(path, ignored)) return;
-  const auto refuse = [&](const fs::path& picture) {
-    if (fs::equivalent(picture, path, ignored))
-      throw Error(
-          ErrorCode::usage,
-          fmt::format("{} {} is a picture of --in {}; allowed: another file", option, path, in));
-  };
-  const std::size_t colon = in.find(':');
-  const fs::path from =
-      fs::exists(in, ignored) ? in : in.substr(colon == std::string::npos ? 0 : colon + 1);
-  if (fs::is_regular_file(from, ignored)) refuse(from);
-  if (!fs::is_directory(from, ignored)) return;
-  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(from))
-    if (entry.is_regular_file()) refuse(entry.path());
-}
-
 // --- draws ---
 
 /// The inverse of to_text().
@@ -329,13 +310,10 @@ void run(AugmentOptions& options, const Options& declared) {
   if (fs::path(options.out).extension() != ".png")
     throw Error(ErrorCode::usage,
                 fmt::format("--out {} is not allowed; allowed: FILE.png", options.out));
-  check_distinct({{"--out", options.out}, {"--json", options.json}});
   check_replaceable("--out", options.out);
   check_json(options.json);
   if (!options.force.empty()) parse_draw(options.force);
   std::vector<Original> originals = open_originals(options);
-  refuse_own_picture("--out", options.out, options.in);
-  refuse_own_picture("--json", options.json, options.in);
   std::vector<Augmentation> settings;
   for (const Original& original : originals) {
     AugmentChoice choice = options.augment;

@@ -45,8 +45,10 @@ std::string value_in_file(const char* path, const std::string& key, char separat
 bool same_file(const std::string& a, const std::string& b) {
   std::error_code ignored;
   if (fs::exists(a, ignored) && !fs::is_regular_file(a, ignored)) return false;
-  return fs::equivalent(a, b, ignored) || fs::weakly_canonical(fs::absolute(a), ignored) ==
-                                              fs::weakly_canonical(fs::absolute(b), ignored);
+  const auto place = [&](const std::string& path) {
+    return fs::weakly_canonical(fs::absolute(end_of_links(path)), ignored);
+  };
+  return fs::equivalent(a, b, ignored) || place(a) == place(b);
 }
 
 fs::path folder_of(const fs::path& path) {

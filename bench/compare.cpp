@@ -141,8 +141,6 @@ Json to_json(const Job& job) {
 }
 
 void run(const CompareOptions& options) {
-  check_distinct({{"the first file", options.a}, {"--json", options.json}});
-  check_distinct({{"the second file", options.b}, {"--json", options.json}});
   check_json(options.json);
   const Result a = read_result(options.a), b = read_result(options.b);
   const std::vector<Measured> rows_a = measured_rows(a), rows_b = measured_rows(b);

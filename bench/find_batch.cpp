@@ -375,9 +375,6 @@ void print_result(const Json& json) {
 
 void run(FindOptions& options, const Options& declared, const Choice& choice) {
   const Device device = open_device(options.work.device, options.work.plan);
-  std::vector<NamedFile> files = declared.input_files();
-  files.insert(files.end(), {{"--json", options.json}, {"--csv", options.csv}});
-  check_distinct(files);
   check_json(options.json);
   if (!options.csv.empty() && options.csv != "-") check_replaceable("--csv", options.csv);
   if (options.csv == "-" && options.json == "-")

@@ -19,6 +19,7 @@
 #endif
 
 #include "common.hpp"
+#include "files.hpp"
 #include "progress.hpp"
 
 namespace tandem::program {
@@ -97,6 +98,7 @@ int run(int argc, char** argv) {
     return 0;
   }
   if (!selected) refuse_no_command(app);
+  check_files(chosen_command(app));
   selected();
   end_output();
   return 0;

@@ -372,20 +372,6 @@ void add_later_option(CLI::App& app, const std::string& name) {
       ->group("Not in this version");
 }
 
-std::vector<NamedFile> Options::input_files() const {
-  std::vector<NamedFile> files = {{"--config", config_file_}};
-  for (const auto& [name, value] : values_)
-    if (name == "model" || name == "plan" || name == "data") {
-      const Json given = value();
-      if (!given.is_string()) continue;
-      std::string path = given;
-      if (name == "data") path = path.substr(std::min(path.find(':'), path.size() - 1) + 1);
-      std::error_code ignored;
-      if (std::filesystem::is_regular_file(path, ignored)) files.push_back({"--" + name, path});
-    }
-  return files;
-}
-
 void add_later_command(CLI::App& app, const std::string& name) {
   const std::string parent = app.get_parent() == nullptr ? "" : app.get_name() + " ";
   app.add_subcommand(name)->allow_extras()->group("Not in this version")->callback([parent, name] {

@@ -34,6 +34,7 @@ class Options {
   explicit Options(CLI::App& app);
 
   CLI::App& app() noexcept { return *app_; }
+  const CLI::App& app() const noexcept { return *app_; }
 
   /// A whole number in [low, high]. A default below `low` stands for "not given".
   CLI::Option* number(const std::string& name, std::int64_t& value, std::int64_t low,
@@ -78,10 +79,6 @@ class Options {
 
   /// Every option with the value in force, null where there is none. Can be read by --config.
   Json effective() const;
-
-  /// The files that these options read, by option: a network, a plan, a table, a
-  /// configuration. Weights to start from are none: a training may replace them.
-  std::vector<NamedFile> input_files() const;
 
  private:
   template <class T>

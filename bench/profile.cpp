@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <numeric>
 #include <optional>
+#include <tandem/engine/atomic_file.hpp>
 #include <tandem/engine/chrome_trace.hpp>
 #include <tandem/engine/error.hpp>
 #include <tandem/engine/nvtx.hpp>
@@ -20,6 +21,7 @@
 #include <utility>
 
 #include "common.hpp"
+#include "files.hpp"
 #include "profile_session.hpp"
 #include "progress.hpp"
 #include "training.hpp"
@@ -189,20 +191,24 @@ std::string trace_folder(const ProfileOptions& options, const std::string& workl
   return fmt::format("{}/{}_batchsize{}", options.trace, file_name(workload), batch);
 }
 
-/// Throws Error{usage} where a trace would be one of the files.
+/// Throws Error{usage} where a trace would be --json or one of the files.
 void check_traces(const ProfileOptions& options, const std::string& workload, std::uint64_t cycles,
-                  const std::vector<NamedFile>& files) {
-  for (const NamedFile& file : files) {
-    // There may be very many cycles: only the one that the file's name is of is looked at.
-    std::error_code ignored;
-    const std::string name = std::filesystem::weakly_canonical(file.path, ignored).filename();
-    std::uint64_t cycle = 0;
-    if (std::sscanf(name.c_str(), "cycle%" SCNu64, &cycle) != 1 || cycle == 0 || cycle > cycles)
-      continue;
-    for (const std::int64_t batch : options.batches) {
-      const std::string folder = trace_folder(options, workload, batch);
-      check_distinct({{"--trace", trace_file(folder, cycle, options.gzip)}, file});
-    }
+                  std::vector<NamedFile> files) {
+  namespace fs = std::filesystem;
+  files.push_back({"--json", options.json});
+  for (const std::int64_t batch : options.batches) {
+    const std::string folder = trace_folder(options, workload, batch);
+    const auto check = [&](const fs::path& name, const NamedFile& file) {
+      std::uint64_t cycle = 0;
+      if (std::sscanf(name.c_str(), "cycle%" SCNu64, &cycle) == 1 && cycle > 0 && cycle <= cycles)
+        check_distinct({{"--trace", trace_file(folder, cycle, options.gzip)}, file});
+    };
+    // There may be very many cycles: only those that the file's name is of, or that have a name in
+    // the folder already, which may be a link to the file.
+    std::error_code error;
+    for (const NamedFile& file : files) check(fs::path(end_of_links(file.path)).filename(), file);
+    for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error))
+      for (const NamedFile& file : files) check(it->path().filename(), file);
   }
 }
 
@@ -339,9 +345,6 @@ void run(const ProfileOptions& options, const Options& declared, MakeWorkload ma
   const std::uint64_t steps =
       options.steps > 0 ? static_cast<std::uint64_t>(options.steps) : schedule.steps();
   check(options, schedule, steps);
-  std::vector<NamedFile> files = declared.input_files();
-  files.insert(files.end(), {{"--trace", options.trace}, {"--json", options.json}});
-  check_distinct(files);
   require_each_once("--batch", options.batches);
   const Device device = open_device(options.work.device, options.work.plan);
   if (options.source == "events" && !device.is_cuda())
@@ -352,7 +355,8 @@ void run(const ProfileOptions& options, const Options& declared, MakeWorkload ma
   const Workload workload = complete_workload(options.work, device, make_workload);
   if (!options.trace.empty())
     check_traces(options, workload.name,
-                 schedule.cycle_at(steps - 1).value_or(schedule.repeat - 1) + 1, files);
+                 schedule.cycle_at(steps - 1).value_or(schedule.repeat - 1) + 1,
+                 input_files(declared.app()));
   const EngineConfig& config = workload.job.config;
   announce(device, stream_count(plan_training(config), config.scheduler), options.quiet);
   watch_interrupt();

@@ -16,7 +16,7 @@ struct ReportOptions {
 };
 
 void run(const ReportOptions& options) {
-  std::vector<NamedFile> files{{"--out", options.out}};
+  std::vector<NamedFile> files;
   for (std::size_t i = 0; i < options.files.size(); ++i)
     files.push_back({fmt::format("result {}", i + 1), options.files[i]});
   check_distinct(files);

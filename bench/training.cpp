@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "batch_probe.hpp"
+#include "files.hpp"
 #include "held_out.hpp"
 #include "progress.hpp"
 
@@ -572,7 +573,7 @@ void run_training(TrainOptions& options, const Options& declared, const Device& 
                   TrainJob job) {
   EngineConfig& config = job.config;
   configure(options, device, config);
-  Log::check_all(options, job.files, declared.input_files());
+  Log::check_all(options, job.files, input_files(declared.app()));
   const auto note = [&](const std::string& text) {
     if (!options.quiet) say(text + "\n");
   };

@@ -787,6 +787,61 @@ class CommandLine(unittest.TestCase):
                 ("--model", ("profile", "--model", "m.json", "--json", "m.json"))):
             self.refuse(2, [name, "are one file"], *command, "--device", "host")
         self.assertEqual(before, {name: (self.folder / name).read_bytes() for name in before})
+        (self.folder / "e.json").write_text("{}")
+        one = ("--config", "e.json", "--device", "host")
+        (self.folder / "link").symlink_to("e.json")
+        for command in (self.bench(*one, "--json", "link"), ("bench", "classify", *one, "--json", "e.json"),
+                        ("bench", "overlap", *one, "--json", "e.json"),
+                        ("plan", "segment", "--config", "e.json", "--json", "e.json"),
+                        ("eval", "classify", "--weights", "w", *one, "--json", "e.json"),
+                        ("predict", "segment", "--weights", "w", *one, "--out", "e.json"),
+                        ("augment", "--in", "synthetic", *one, "--out", "a.png", "--json", "./e.json"),
+                        ("compare", "a", "b", "--config", "e.json", "--json", "e.json"),
+                        ("report", "a", "--config", "e.json", "--out", "e.json")):
+            self.refuse(2, ["--config", "are one file"], *command)
+
+    def test_weights_that_are_read_are_not_written(self):
+        self.succeed(*self.train("--out", "w"))
+        read = ("--weights", "w", "--device", "host", "--data", f"fashion-scenes:{self.data}", "--count", 2)
+        predict, scored = ("predict", "segment", *read), ("eval", "segment", *read)
+        for name in ("encoder.safetensors", "decoder.safetensors", "log.jsonl"):
+            self.refuse(2, ["--weights and --out are one file"], *predict, "--out", f"w/{name}")
+            self.refuse(2, ["--weights and --json are one file"], *scored, "--json", f"./w/{name}")
+        for _ in range(2):  # what lies beside them may be replaced
+            self.succeed(*predict, "--out", "w/sheet.png", "--json", "w/p.json")
+        initial = self.train("--init", "w/encoder.safetensors")
+        for option in ("--json", "--log"):
+            self.refuse(2, ["--init", option, "are one file"], *initial, option, "w/encoder.safetensors")
+        self.succeed(*initial, "--out", "w", "--json", "w/summary.json")
+
+    def test_data_are_not_written(self):
+        write_pictures(self.folder / "fd")
+        write_cifar(self.folder / "c10")
+        (self.folder / "linked").mkdir()
+        for name in ("bright", "dark"):
+            (self.folder / "linked" / name).symlink_to(f"../fd/{name}")
+        (self.folder / "outside.json").symlink_to("fd/dark/01.png")
+        own = ("--device", "host", "--data")
+        garments = f"{self.data.name}/t10k-labels-idx1-ubyte.gz"
+        for data, file in (("folder:fd", "fd/bright/01.png"), ("folder:fd", "outside.json"),
+                           ("folder:linked", "fd/dark/01.png"), (f"fashion-mnist:{self.data}", garments),
+                           ("cifar10:c10", "./c10/test_batch.bin")):
+            for option in ("--json", "--log"):
+                self.refuse(2, ["--data", option, "are one file"], "train", "classify", "--steps", 1, *own, data, option, file)
+            self.refuse(2, ["--data and --json"], "eval", "classify", "--weights", "w", *own, data, "--json", file)
+            self.refuse(2, ["--data and --json"], "plan", "classify", "--data", data, "--json", file)
+            for option in ("--json", "--csv"):
+                self.refuse(2, ["--data", option, "are one file"], "find-batch", "classify", *own, data,
+                            "--with-accuracy", 1, option, file)
+        self.refuse(2, ["--data and --out"], "predict", "segment", "--weights", "w", *own,
+                    f"fashion-scenes:{self.data}", "--out", garments)
+        for _ in range(2):  # what is no data may be replaced
+            self.succeed(*self.classify("--data", "folder:fd", "--out", "fd/.run", "--json", "fd/result.json"))
+
+    def test_a_link_to_nothing_is_one_file(self):
+        (self.folder / "link").symlink_to("there.json")
+        self.refuse(2, ["--json and --csv are one file"], *self.find_batch("segment", "--json", "link", "--csv",
+                                                                           "there.json"))
 
     def test_a_trace_is_no_other_file(self):
         """Nor is one of --json, or what the run reads, in the folder of the traces."""
@@ -798,6 +853,15 @@ class CommandLine(unittest.TestCase):
         for json_file, trace in (("log/cycle1.trace.json", ("log",)), ("./log/../log/cycle2.trace.json", ("log/",)),
                                  ("link", ("log",)), ("log/cycle1.trace.json.gz", ("log", "--gzip"))):
             self.refuse(2, ["--trace and --json are one file"], *small, "--json", json_file, "--trace", *trace)
+        # Links either way, also to what is not there yet.
+        (self.folder / "d").mkdir()
+        (self.folder / "d/l").symlink_to("cycle1.trace.json")
+        (self.folder / "d/cycle2.trace.json").symlink_to("t")
+        for json_file in ("d/l", "d/t"):
+            for there in (False, True):
+                if there:
+                    (self.folder / json_file).write_text("old")
+                self.refuse(2, ["--trace and --json are one file"], *small, "--trace", "d", "--json", json_file)
         own = self.profile("--model", "log/cycle2.trace.json")
         self.refuse(2, ["--trace and --model are one file"], *own, "--batch", 2, "--trace", "log")
         (self.folder / "log/keras_batchsize3").mkdir()
@@ -1459,8 +1523,8 @@ for line in sys.stdin:
             self.refuse(2, [f"--out {out} ", "FILE.png"], *self.augment("--out", out))
         write_pictures(self.folder / "pictures", 2)
         for pictures in ("pictures", "pictures/dark/00.png", "folder:pictures"):
-            self.refuse(2, ["pictures/dark/00.png is a picture"], "augment", "--in", pictures, "--out",
-                        "pictures/dark/00.png")
+            self.refuse(2, ["--in and --out are one file", "pictures/dark/00.png"], "augment", "--in", pictures,
+                        "--out", "pictures/dark/00.png")
 
     def test_values_that_say_nothing(self):
         for option in ("--out", "--init", "--log", "--json", "--data"):
