@@ -231,6 +231,8 @@ void print_table(const Json& rows, const Json& sentences) {
 }
 
 void run(const OverlapOptions& options, const Options& declared) {
+  require_each_once("--balance", options.balances);
+  require_each_once("--grid-fill", options.fills);
   const Device device = open_device(options.device);
   std::vector<Balance> balances;
   for (const std::string& text : options.balances) balances.push_back(*parse_balance(text));

@@ -720,6 +720,8 @@ class CommandLine(unittest.TestCase):
     def test_overlap_refuses(self):
         for balance in ("1", "1:0", "0:1", "1:65", "1:2x", "a:b", ":", "1:1,2"):
             self.refuse(2, ["--balance", "1 to 64"], *self.overlap("--balance", balance))
+        for option, values, twice in (("--balance", "1:1,2:1,1:1", "1:1"), ("--grid-fill", "12,12", "12")):
+            self.refuse(2, f"{option} names {twice} twice; allowed: each once", *self.overlap(option, values))
         self.refuse(2, ["--grid-fill", "'0'"], *self.overlap("--grid-fill", "100,0"))
         self.refuse(3, "nowhere/o.json", *self.overlap("--device", "host", "--json", "nowhere/o.json"))
 
