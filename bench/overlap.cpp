@@ -174,7 +174,7 @@ std::string sentence(const Json& rows, OverlapVerdict verdict) {
   std::vector<std::string> fills, balances;
   double low = 0, high = 0;
   std::int64_t count = 0;
-  bool full = true;
+  bool full = true, slow_serial = false, slow_stages = false;
   const auto remember = [](std::vector<std::string>& values, const std::string& value) {
     if (std::find(values.begin(), values.end(), value) == values.end()) values.push_back(value);
   };
@@ -184,6 +184,9 @@ std::string sentence(const Json& rows, OverlapVerdict verdict) {
     low = count == 0 ? efficiency : std::min(low, efficiency);
     high = count == 0 ? efficiency : std::max(high, efficiency);
     ++count;
+    const OverlapTimes times{row["t_a_ms"], row["t_b_ms"], row["serial_ms"], row["overlap_ms"]};
+    slow_serial = slow_serial || serial_was_slowed(times);
+    slow_stages = slow_stages || stage_was_slowed(times);
     remember(balances, row["balance"]);
     if (row["grid_fill"].is_null()) {
       full = false;
@@ -200,11 +203,15 @@ std::string sentence(const Json& rows, OverlapVerdict verdict) {
                                  fmt::join(balances, ", "));
   if (!fills.empty()) text += fmt::format(", grid fill {} %", fmt::join(fills, ", "));
   text += fmt::format("; efficiency {:.2f} to {:.2f}", low, high);
-  if (unclear)
+  if (unclear && slow_serial)
+    text += fmt::format("; more than {} times the bound, so something else slowed the serial steps",
+                        kMostOfBound);
+  if (unclear && slow_stages)
     text += fmt::format(
-        "; more than {} times the bound, so something else slowed the serial steps: measure again, "
-        "with more steps or on a quiet machine",
+        "; a stage alone took more than {} serial steps, so something else slowed the stage alone",
         kMostOfBound);
+  if (unclear)
+    text += ": measure again, with more steps or on a quiet machine";
   else if (full && verdict != OverlapVerdict::pays)
     text += "; each stage fills the GPU alone";
   return text + ".";

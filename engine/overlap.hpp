@@ -29,14 +29,24 @@ enum class OverlapVerdict : std::uint8_t {
   pays,     ///< efficiency above 0.1
   nothing,  ///< between
   hurts,    ///< below -0.1
-  unclear,  ///< faster than can be: something else slowed the serial steps
+  unclear,  ///< times that cannot be: something else slowed the serial steps or a stage alone
 };
 
-/// A gain beyond this many bounds is no gain: the serial steps were slowed by something else.
+/// A gain beyond this many bounds is no gain, and a stage alone takes no longer than so many serial
+/// steps, of which it is a part.
 inline constexpr double kMostOfBound = 1.1;
 
+/// True where the gain is more than can be: the serial steps were slowed by something else.
+inline bool serial_was_slowed(const OverlapTimes& t) {
+  return t.serial > kMostOfBound * overlap_bound(t) * t.overlap;
+}
+/// True where a stage alone took longer than can be beside the serial step: it was slowed.
+inline bool stage_was_slowed(const OverlapTimes& t) {
+  return std::max(t.a, t.b) > kMostOfBound * t.serial;
+}
+
 inline OverlapVerdict overlap_verdict(const OverlapTimes& t) {
-  if (t.serial > kMostOfBound * overlap_bound(t) * t.overlap) return OverlapVerdict::unclear;
+  if (serial_was_slowed(t) || stage_was_slowed(t)) return OverlapVerdict::unclear;
   const double efficiency = overlap_efficiency(t);
   if (efficiency > 0.1) return OverlapVerdict::pays;
   return efficiency < -0.1 ? OverlapVerdict::hurts : OverlapVerdict::nothing;

@@ -107,6 +107,11 @@ TEST(Overlap, VerdictFollowsTheEfficiency) {
   EXPECT_EQ(overlap_verdict({10, 10, 22, 10.1}), OverlapVerdict::pays) << "1.09 bounds";
   EXPECT_EQ(overlap_verdict({10, 10, 30, 10.1}), OverlapVerdict::unclear) << "1.49 bounds";
   EXPECT_EQ(overlap_verdict({10, 1, 30, 11}), OverlapVerdict::unclear);
+  // A step is no shorter than one of its stages, whichever that is.
+  EXPECT_EQ(overlap_verdict({10, 2, 9, 7}), OverlapVerdict::unclear) << "a alone: 1.11 steps";
+  EXPECT_EQ(overlap_verdict({2, 10, 9, 9}), OverlapVerdict::unclear) << "b alone: 1.11 steps";
+  EXPECT_EQ(overlap_verdict({2, 10, 9, 11}), OverlapVerdict::unclear);
+  EXPECT_EQ(overlap_verdict({10, 2, 9.2, 8.5}), OverlapVerdict::pays) << "1.09 steps";
 }
 
 }  // namespace
