@@ -57,7 +57,7 @@ std::optional<Balance> parse_balance(const std::string& text) {
 
 /// What a stage does: it spins. Lives as long as its plan.
 struct Spin {
-  double seconds = 0;      // on the host
+  double seconds = 0;      // that it should take
   std::int64_t ticks = 0;  // on a GPU
   unsigned grid = 1, block = 1;
 };
@@ -79,7 +79,7 @@ void spin(void* user, void* const*, const CallContext& context) {
   static_cast<void>(context);
 #endif
   const double end = thread_seconds() + work.seconds;
-  while (thread_seconds() < end) {
+  while (thread_seconds() < end && !interrupted()) {
   }
 }
 
@@ -125,18 +125,33 @@ double seconds_a_batch(Backend& backend, Spin& a, Spin& b, Schedule schedule,
     scheduler.push(0, n);
   }
   scheduler.drain();
+  check_interrupt();  // before the times are believed: what spins on the host ends early
   return std::chrono::duration<double>(ends[warmup + steps - 1] - ends[warmup - 1]).count() /
          static_cast<double>(steps);
+}
+
+/// Seconds of a stage alone. Waits, and looks for Ctrl-C, every quarter of a second or after each
+/// run; `expected` is the length of one.
+double seconds_alone(Scheduler& scheduler, int stage, std::int64_t repeats, double expected) {
+  const auto at_once =
+      static_cast<std::int64_t>(std::clamp(0.25 / expected, 1.0, static_cast<double>(repeats)));
+  double seconds = 0;
+  for (std::int64_t done = 0; done < repeats; done += at_once) {
+    check_interrupt();
+    seconds += scheduler.time_stage(stage, static_cast<int>(std::min(at_once, repeats - done)));
+  }
+  check_interrupt();
+  return seconds / static_cast<double>(repeats);
 }
 
 OverlapTimes measure(Backend& backend, Spin& a, Spin& b, const OverlapOptions& options) {
   OverlapTimes times;
   {
     Scheduler alone(backend, plan_of(a, b), {});
-    const int repeats = static_cast<int>(options.steps);
-    for (const int stage : {0, 1}) alone.time_stage(stage, static_cast<int>(options.warmup));
-    times.a = alone.time_stage(0, repeats) / repeats;
-    times.b = alone.time_stage(1, repeats) / repeats;
+    seconds_alone(alone, 0, options.warmup, a.seconds);
+    seconds_alone(alone, 1, options.warmup, b.seconds);
+    times.a = seconds_alone(alone, 0, options.steps, a.seconds);
+    times.b = seconds_alone(alone, 1, options.steps, b.seconds);
   }
   times.serial = seconds_a_batch(backend, a, b, Schedule::serial, options);
   times.overlap = seconds_a_batch(backend, a, b, Schedule::overlap, options);

@@ -1970,6 +1970,27 @@ for line in sys.stdin:
             self.assertEqual(trace.suffix, ".json")
             json.loads(trace.read_text())
 
+    def test_interrupt_of_long_stages(self):
+        """A stage alone, then the steps: Ctrl-C is heard long before the measurement would end."""
+        for longest, steps, after in ((10_000_000, 30, 0), (200_000, 5, 3.5)):
+            process = subprocess.Popen([PROGRAM, *map(str, self.overlap(
+                "--device", "host", "--balance", "1:1", "--longest", longest, "--steps", steps, "--warmup", 1,
+                "--json", "o.json"))], cwd=self.folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            self.addCleanup(process.wait)
+            self.addCleanup(process.kill)
+
+            def listens():
+                status = Path(f"/proc/{process.pid}/status").read_text()
+                caught = next(line for line in status.splitlines() if line.startswith("SigCgt"))
+                return int(caught.split()[1], 16) >> (signal.SIGINT - 1) & 1
+            self.wait_until(listens)
+            time.sleep(after)
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=20)
+            self.assertEqual((process.returncode, out), (130, ""), err)
+            self.assertEqual(err.splitlines()[-1], "tandem: interrupted; no results were written")
+            self.assertFalse((self.folder / "o.json").exists())
+
     def test_interrupt_of_a_search_speaks_of_no_weights(self):
         process = subprocess.Popen([PROGRAM, *map(str, self.find_batch(
             "classify", "--image", 32, "--max", 1, "--no-overlap", "--data", f"fashion-mnist:{self.data}",
