@@ -247,13 +247,16 @@ class Accuracy {
 
 /// These say how trainings go. Without any they are refused, and not stored: what is stored can be
 /// given again.
-constexpr const char* kOfTrainings[] = {"data", "epochs", "lr"};
+constexpr const char* kOfTrainings[] = {"data",          "broken", "garments",
+                                        "garment-scale", "epochs", "lr"};
 
 void refuse_idle(const FindOptions& options, const Options& declared) {
   if (options.seeds > 0) return;
-  for (const char* name : kOfTrainings)
-    if (declared.given(fmt::format("--{}", name)))
-      throw Error(ErrorCode::usage, fmt::format("--{} does nothing without --with-accuracy", name));
+  for (const char* name : kOfTrainings) {
+    const std::string option = fmt::format("--{}", name);
+    if (declared.has(option) && declared.given(option))
+      throw Error(ErrorCode::usage, fmt::format("{} does nothing without --with-accuracy", option));
+  }
 }
 
 Json to_json(const BatchAnswer& answer) {

@@ -74,6 +74,7 @@ class Options {
   /// --image: a picture side that the segmenter takes.
   CLI::Option* image(std::int64_t& value);
 
+  bool has(const std::string& name) const { return app_->get_option_no_throw(name) != nullptr; }
   /// True if the user gave the option, on the command line or in a file.
   bool given(const std::string& name) const { return app_->get_option(name)->count() > 0; }
 

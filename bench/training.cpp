@@ -343,7 +343,8 @@ TrainRun train(Backend& backend, const TrainJob& job, const TrainOptions& option
       for (const OutFile& file : job.files)
         file.write(in_folder(options.out, file.name), run.trained);
     if (held_out) {
-      note(fmt::format("scoring {}", count_of(options.held_out, "held-out " + noun(job))));
+      note(fmt::format("scoring {}{}", job.skips_broken ? "up to " : "",
+                       count_of(options.held_out, "held-out " + noun(job))));
       run.scored = score(*held_out, job, run);
       if (!run.scored && !wrote) throw stopped(run, passes, kNoWeights);
     }
@@ -541,6 +542,7 @@ void open_training_data(TrainOptions& options, bool eval_given, const DataChoice
   auto broken = std::make_shared<BrokenFiles>();
   request.broken = broken;
   job.broken = broken;
+  job.skips_broken = data_name(choice) == "folder" && choice.broken == "skip";
   job.labels = request.labels;
   job.config.features = request.features;
   job.in_epochs = !is_generated(choice);

@@ -81,6 +81,7 @@ struct TrainJob {
   Parameters frozen, trained;                     ///< initial values
   std::shared_ptr<const Dataset> data, held_out;  ///< no `held_out`: no scores
   std::shared_ptr<const BrokenFiles> broken;
+  bool skips_broken = false;  ///< so fewer may be scored than are held out
   std::optional<LoaderAugment> augment;
   /// Read data come in epochs also where --steps are counted: each ends with what --last-batch
   /// says, and with scores. Made data are one stream then.

@@ -1122,6 +1122,13 @@ class CommandLine(unittest.TestCase):
         for option in (("--epochs", 2), ("--lr", 0.1), ("--data", "synthetic")):
             self.refuse(2, [f"{option[0]} does nothing without --with-accuracy"],
                         *self.find_batch("--model", self.KERAS, *option))
+        for workload, option in (("classify", ("--broken", "skip")), ("segment", ("--garments", 2)),
+                                 ("segment", ("--garment-scale", 0.5))):
+            self.refuse(2, [f"{option[0]} does nothing without --with-accuracy"],
+                        *self.find_batch(workload, *quiet, "--max", 1, *option))
+        for workload in ("classify", "segment"):
+            stored = self.found(workload, *quiet, "--max", 1, "--no-overlap")["config"]
+            self.assertEqual({"data", "broken", "garments", "garment-scale", "epochs", "lr"} & stored.keys(), set())
         self.refuse(2, ["--with-accuracy: synthetic has nothing held out"],
                     *self.find_batch("segment", *quiet, "--data", "synthetic", "--with-accuracy", 2))
         self.refuse(2, ["--data is missing"], *self.find_batch("--model", self.KERAS, "--with-accuracy", 2))
@@ -1592,6 +1599,7 @@ for line in sys.stdin:
         skipping = ("--data", "folder:pictures", "--broken", "skip")
         result = self.succeed(*self.classify(*skipping, "--out", "o", "--json", "trained.json"))
         self.assertIn("held out    3 pictures\n", result.stdout)
+        self.assertIn("scoring up to 4 held-out pictures\n", result.stderr)
         self.assertEqual(json.loads((self.folder / "trained.json").read_text())["summary"]["eval"], 3)
         result = self.succeed("eval", "classify", "--weights", "o", "--device", "host", *skipping, "--json", "e.json")
         self.assertIn("held out    3 pictures\n", result.stdout)
