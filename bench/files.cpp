@@ -93,7 +93,7 @@ void check_no_data(const fs::path& folder, const std::string& name, const NamedF
   for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error))
     if (it->is_directory(ignored))
       check_no_data(it->path(), name, output, seen);
-    else if (is_data(it->path()))
+    else if (is_data(it->path()) && fs::equivalent(it->path(), output.path, ignored))
       check_distinct({{name, it->path().string()}, output});
 }
 
