@@ -6,8 +6,8 @@
 #include <deque>
 #include <functional>
 #include <mutex>
-#include <tandem/engine/cuda_handles.hpp>
 #include <tandem/engine/cuda_events_source.hpp>
+#include <tandem/engine/cuda_handles.hpp>
 #include <tandem/engine/error.hpp>
 #include <tandem/kernels/check.hpp>
 #include <tandem/kernels/cuda_context.hpp>
@@ -45,7 +45,7 @@ struct Own {
 class EventsSource final : public ProfileSource {
  public:
   EventsSource(int device, Recorder& recorder, bool shapes)
-      : device_(device), recorder_(recorder), shapes_(shapes) {
+      : recorder_(recorder), shapes_(shapes), own_(device) {
     on_device([&] {
       cudaStream_t stream = nullptr;
       TANDEM_CUDA_TRY(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
@@ -149,16 +149,15 @@ class EventsSource final : public ProfileSource {
   /// CudaError becomes Error.
   void on_device(const std::function<void()>& body) {
     try {
-      in_device_thread(device_, body);
+      in_device_thread(own_.device, body);
     } catch (const CudaError& error) {
       throw Error(ErrorCode::run_failed, fmt::format("timing operations: {}", error.what()));
     }
   }
 
-  const int device_;
   Recorder& recorder_;
   const bool shapes_;
-  Own own_{device_};
+  Own own_;
   std::uint64_t started_ = 0;  // when own_.start had happened
   std::atomic<bool> recording_{false};
 
@@ -172,7 +171,7 @@ class EventsSource final : public ProfileSource {
 }  // namespace
 
 std::unique_ptr<ProfileSource> make_cuda_events_source(int device, Recorder& recorder,
-                                                           bool shapes) {
+                                                       bool shapes) {
   return std::make_unique<EventsSource>(device, recorder, shapes);
 }
 

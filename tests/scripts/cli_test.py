@@ -1926,14 +1926,23 @@ for line in sys.stdin:
             self.assertEqual((self.folder / "out/log.jsonl").read_bytes(), log)
             self.assertEqual((self.folder / "out/decoder.safetensors").read_bytes(), weights)
 
+    def start(self, *arguments):
+        """The program, running; ended with the test."""
+        process = subprocess.Popen([PROGRAM, *map(str, arguments)], cwd=self.folder, text=True,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        return process
+
+    def read_until(self, process, text):
+        """Reads its standard error up to a line with the text."""
+        while text not in (line := process.stderr.readline()):
+            self.assertNotEqual(line, "")
+
     def start_endless(self):
         """A training run that writes its log into a pipe, so that it stops when nobody reads."""
         os.mkfifo(self.folder / "pipe")
-        process = subprocess.Popen([PROGRAM, *map(str, self.train(
-            "--steps", 10**9, "--log", "pipe", "--out", "out"))], cwd=self.folder, text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        self.addCleanup(process.wait)
-        self.addCleanup(process.kill)
+        process = self.start(*self.train("--steps", 10**9, "--log", "pipe", "--out", "out"))
         self.addCleanup(process.stdout.close)
         self.addCleanup(process.stderr.close)
         pipe = open(self.folder / "pipe", encoding="utf-8")
@@ -1961,12 +1970,9 @@ for line in sys.stdin:
         self.assertEqual(len((self.folder / "out/log.jsonl.new").read_text().splitlines()), steps)
 
     def test_interrupt_of_a_profile_writes_what_there_is(self):
-        process = subprocess.Popen([PROGRAM, *map(str, self.profile(
+        process = self.start(*self.profile(
             "segment", "--image", 32, "--batch", 1, "--repeat", 0, "--steps", 10**9, "--wait", 0, "--warmup", 0,
-            "--active", 50, "--trace", "log"))], cwd=self.folder, text=True, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE)
-        self.addCleanup(process.wait)
-        self.addCleanup(process.kill)
+            "--active", 50, "--trace", "log"))
         self.wait_until((self.folder / "log/cycle2.trace.json").exists)
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
@@ -1980,19 +1986,22 @@ for line in sys.stdin:
 
     def test_interrupt_of_long_stages(self):
         """A stage alone, then the steps: Ctrl-C is heard long before the measurement would end."""
-        for longest, steps, after in ((10_000_000, 30, 0), (200_000, 5, 3.5)):
-            process = subprocess.Popen([PROGRAM, *map(str, self.overlap(
+        # What spins for so long has used the processor for as long: 2.4 s are the stages alone.
+        for longest, steps, used in ((10_000_000, 30, 0), (200_000, 5, 2.8)):
+            process = self.start(*self.overlap(
                 "--device", "host", "--balance", "1:1", "--longest", longest, "--steps", steps, "--warmup", 1,
-                "--json", "o.json"))], cwd=self.folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-            self.addCleanup(process.wait)
-            self.addCleanup(process.kill)
+                "--json", "o.json"))
 
             def listens():
                 status = Path(f"/proc/{process.pid}/status").read_text()
                 caught = next(line for line in status.splitlines() if line.startswith("SigCgt"))
                 return int(caught.split()[1], 16) >> (signal.SIGINT - 1) & 1
             self.wait_until(listens)
-            time.sleep(after)
+
+            def has_used_the_processor():
+                ticks = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+                return sum(map(int, ticks)) >= used * os.sysconf("SC_CLK_TCK")
+            self.wait_until(has_used_the_processor)
             process.send_signal(signal.SIGINT)
             out, err = process.communicate(timeout=20)
             self.assertEqual((process.returncode, out), (130, ""), err)
@@ -2000,14 +2009,10 @@ for line in sys.stdin:
             self.assertFalse((self.folder / "o.json").exists())
 
     def test_interrupt_of_a_search_speaks_of_no_weights(self):
-        process = subprocess.Popen([PROGRAM, *map(str, self.find_batch(
+        process = self.start(*self.find_batch(
             "classify", "--image", 32, "--max", 1, "--no-overlap", "--data", f"fashion-mnist:{self.data}",
-            "--with-accuracy", 1, "--epochs", 1_000_000, "--json", "f.json"))], cwd=self.folder, text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        self.addCleanup(process.wait)
-        self.addCleanup(process.kill)
-        while "training of batch 1" not in (line := process.stderr.readline()):
-            self.assertNotEqual(line, "")
+            "--with-accuracy", 1, "--epochs", 1_000_000, "--json", "f.json"))
+        self.read_until(process, "training of batch 1")
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
         self.assertEqual((process.returncode, out), (130, ""), err)
@@ -2015,12 +2020,8 @@ for line in sys.stdin:
         self.assertFalse((self.folder / "f.json").exists())
 
     def test_interrupt_while_scoring(self):
-        process = subprocess.Popen([PROGRAM, *map(str, self.train("--out", "out", "--eval", 10**6))],
-                                   cwd=self.folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        self.addCleanup(process.wait)
-        self.addCleanup(process.kill)
-        while "scoring" not in (line := process.stderr.readline()):
-            self.assertNotEqual(line, "")
+        process = self.start(*self.train("--out", "out", "--eval", 10**6))
+        self.read_until(process, "scoring")
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
         self.assertEqual((process.returncode, out), (130, ""), err)
